@@ -1,0 +1,55 @@
+package backend
+
+import (
+	"fmt"
+	"math"
+
+	"npack/ternary"
+)
+
+// The range of scales, norm weights and eps that keeps every intermediate value
+// of the forward pass normal (NUMERICS.md, "Load refuses").
+const (
+	minWeight = 0x1p-40
+	maxWeight = 0x1p+40
+	minEps    = 0x1p-60
+)
+
+// CheckWeights returns an error wrapping [ErrRefused] if a scale or norm weight
+// of m is not finite, or is not 0 and below 2^-40 or above 2^40 in size; if a
+// bias is not finite or above 2^40; or if eps is outside 2^-60..1.
+func CheckWeights(m *ternary.Model) error {
+	if eps := float64(m.RMSEps); !(eps >= minEps && eps <= 1) {
+		return fmt.Errorf("rms_norm_eps is %g, not within 2^-60..1: %w", eps, ErrRefused)
+	}
+	for t := range m.Tensors() {
+		var err error
+		switch {
+		case t.Ternary != nil:
+			if err = checkAll(t.Name, "s_lo", t.Ternary.SLo, minWeight); err == nil {
+				err = checkAll(t.Name, "s_hi", t.Ternary.SHi, minWeight)
+			}
+			if err == nil { // a small bias counts as 0: keep_50
+				err = checkAll(t.Name, "bias", t.Ternary.Bias, 0)
+			}
+		case t.Int8 != nil:
+			err = checkAll(t.Name, "scale", t.Int8.Scale, minWeight)
+		default:
+			err = checkAll(t.Name, "weight", t.Vector, minWeight)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkAll(tensor, what string, x []float32, least float64) error {
+	for i, v := range x {
+		a := math.Abs(float64(v))
+		if a != 0 && !(a >= least && a <= maxWeight) {
+			return fmt.Errorf("tensor %q: %s[%d] is %g: %w", tensor, what, i, v, ErrRefused)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package ternary
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// rowCount is what one row of the three planes holds.
+type rowCount struct {
+	plusLo, plusHi   int // weights of +SLo and +SHi
+	minusLo, minusHi int // weights of -SLo and -SHi
+}
+
+// countRow counts one row of Stride bytes in each plane. ok is false if the
+// row breaks a rule: bp and bn both set, br without either, or a bit set from
+// column cols on; findBad then says where, and the counts mean nothing.
+//
+// Whole words of 64 columns take four population counts for 24 bytes, so the
+// walk is bound by memory. The compiler removes the bounds checks.
+func countRow(bp, bn, br []byte, cols int) (c rowCount, ok bool) {
+	var bad uint64
+	bn, br = bn[:len(bp)], br[:len(bp)]
+	full := cols / 64 * 8
+	var plus, minus, hi, plusHi int
+	for i := 0; i+8 <= full && i+8 <= len(bp); i += 8 {
+		p := binary.LittleEndian.Uint64(bp[i : i+8 : len(bp)])
+		n := binary.LittleEndian.Uint64(bn[i : i+8 : len(bn)])
+		r := binary.LittleEndian.Uint64(br[i : i+8 : len(br)])
+		bad |= p&n | r&^(p|n)
+		plus += bits.OnesCount64(p)
+		minus += bits.OnesCount64(n)
+		hi += bits.OnesCount64(r)
+		plusHi += bits.OnesCount64(p & r)
+	}
+	// The rest of the row holds up to 63 columns, then padding that must be 0.
+	for i := full; i < len(bp); i += 8 {
+		p, n, r := tailWord(bp[i:]), tailWord(bn[i:]), tailWord(br[i:])
+		var valid uint64
+		if left := cols - i*8; left > 0 {
+			valid = 1<<left - 1
+		}
+		bad |= p&n | r&^(p|n) | (p|n)&^valid
+		plus += bits.OnesCount64(p)
+		minus += bits.OnesCount64(n)
+		hi += bits.OnesCount64(r)
+		plusHi += bits.OnesCount64(p & r)
+	}
+	return rowCount{
+		plusLo: plus - plusHi, plusHi: plusHi,
+		minusLo: minus - (hi - plusHi), minusHi: hi - plusHi,
+	}, bad == 0
+}
+
+// tailWord returns up to eight bytes as a little-endian word.
+func tailWord(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.LittleEndian.Uint64(b)
+	}
+	var w uint64
+	for i, v := range b {
+		w |= uint64(v) << (8 * i)
+	}
+	return w
+}
+
+// findBad returns the lowest column of the row that breaks a rule, the plane
+// to blame and what is wrong. It is called for rows that countRow refused.
+func findBad(bp, bn, br []byte, cols int) (col int, part, found, expected string) {
+	for i := range bp {
+		p, n, r := bp[i], bn[i], br[i]
+		valid := byte(0)
+		if left := cols - i*8; left >= 8 {
+			valid = 0xff
+		} else if left > 0 {
+			valid = 1<<left - 1
+		}
+		bad := p&n | r&^(p|n) | (p|n|r)&^valid
+		if bad == 0 {
+			continue
+		}
+		bit := bits.TrailingZeros8(bad)
+		m := byte(1) << bit
+		col = i*8 + bit
+		switch {
+		case m&valid == 0:
+			part = PartBR
+			if p&m != 0 {
+				part = PartBP
+			} else if n&m != 0 {
+				part = PartBN
+			}
+			return col, part, part + " set past the last column", "0 in the padding"
+		case p&n&m != 0:
+			return col, PartBN, "bp and bn both set", "at most one of them"
+		default:
+			return col, PartBR, "br set on a zero weight", "br only where bp or bn is set"
+		}
+	}
+	return -1, "", "", ""
+}
+
+// sumInt8 returns the sum of q.
+//
+// Eight values at a time are made unsigned by adding 128 and summed in four
+// lanes of 16 bits; a lane takes 128 words of at most 510 before it must be
+// emptied.
+func sumInt8(q []int8) int64 {
+	var sum int64
+	b := int8Bytes(q)
+	const flip = 0x8080808080808080
+	const even = 0x00ff00ff00ff00ff
+	for len(b) >= 8 {
+		n := min(len(b)/8, 128) * 8
+		var lanes uint64
+		for i := 0; i+8 <= n && i+8 <= len(b); i += 8 {
+			w := binary.LittleEndian.Uint64(b[i:i+8:len(b)]) ^ flip
+			lanes += w&even + w>>8&even
+		}
+		for s := 0; s < 64; s += 16 {
+			sum += int64(lanes >> s & 0xffff)
+		}
+		sum -= 128 * int64(n)
+		b = b[n:]
+	}
+	for _, v := range b {
+		sum += int64(int8(v))
+	}
+	return sum
+}

@@ -1,0 +1,113 @@
+package ternary
+
+import "fmt"
+
+// CheckShapes reports whether m is put together as its configuration says:
+// [Config.CheckDims] holds, every tensor is there with its shape, strides hold
+// a row, and slices have the length that shape and stride ask for. It does not
+// look at the weights and takes time by the number of tensors. The error is an
+// [*Error].
+func (m *Model) CheckShapes() error {
+	if err := m.CheckDims(); err != nil {
+		return err
+	}
+	if len(m.Layers) != m.Config.Layers {
+		return fieldError("", "n_layers", fmt.Sprintf("%d layers are there", len(m.Layers)), fmt.Sprint(m.Config.Layers))
+	}
+	if m.Tied != (m.Embed == nil) {
+		return fieldError("token_embd", "", fmt.Sprintf("a separate input embedding is there: %t", m.Embed != nil), fmt.Sprint(!m.Tied))
+	}
+	if m.Embed != nil {
+		if err := m.Embed.checkShape("token_embd", &m.Config); err != nil {
+			return err
+		}
+	}
+	shapes := m.LinearShapes()
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		for _, n := range l.Norms(&m.Config) {
+			if err := checkLen(LayerName(i, n.Name), PartNorm, len(*n.Data), n.Len); err != nil {
+				return err
+			}
+		}
+		for j, w := range l.Linears() {
+			if err := w.checkShape(LayerName(i, Projections[j]), shapes[j]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := checkLen("output_norm", PartNorm, len(m.FinalNorm), m.Hidden); err != nil {
+		return err
+	}
+	name := "output"
+	if m.Tied {
+		name = "token_embd"
+	}
+	return m.Head.checkShape(name, &m.Config)
+}
+
+func (m *Matrix) checkShape(name string, s Shape) error {
+	if m.Rows != s.Rows {
+		return fieldError(name, "rows", fmt.Sprintf("rows is %d", m.Rows), fmt.Sprint(s.Rows))
+	}
+	if m.Cols != s.Cols {
+		return fieldError(name, "cols", fmt.Sprintf("cols is %d", m.Cols), fmt.Sprint(s.Cols))
+	}
+	if m.ColsPad < m.Cols {
+		return fieldError(name, "cols_pad", fmt.Sprintf("cols_pad is %d", m.ColsPad), fmt.Sprintf("at least cols, %d", m.Cols))
+	}
+	if int64(m.Stride)*8 < int64(m.ColsPad) || m.Stride > MaxStride {
+		return fieldError(name, "row_stride", fmt.Sprintf("row_stride is %d", m.Stride), fmt.Sprintf("%d to %d bytes for cols_pad %d", (m.ColsPad+7)/8, MaxStride, m.ColsPad))
+	}
+	plane := m.Rows * m.Stride
+	for _, p := range []struct {
+		part      string
+		got, want int
+	}{
+		{PartBP, len(m.BP), plane}, {PartBN, len(m.BN), plane}, {PartBR, len(m.BR), plane},
+		{PartSLo, len(m.SLo), m.Rows}, {PartSHi, len(m.SHi), m.Rows},
+		{PartRSLo, len(m.RSLo), m.Rows}, {PartRSHi, len(m.RSHi), m.Rows},
+	} {
+		if err := checkLen(name, p.part, p.got, p.want); err != nil {
+			return err
+		}
+	}
+	bias := 0
+	if m.BiasFlag != 0 {
+		bias = m.Rows
+	}
+	return checkLen(name, PartBias, len(m.Bias), bias)
+}
+
+func (m *Int8Matrix) checkShape(name string, c *Config) error {
+	if m.Rows != c.Vocab {
+		return fieldError(name, "rows", fmt.Sprintf("rows is %d", m.Rows), fmt.Sprint(c.Vocab))
+	}
+	if m.Cols != c.Hidden {
+		return fieldError(name, "cols", fmt.Sprintf("cols is %d", m.Cols), fmt.Sprint(c.Hidden))
+	}
+	if m.ColsPad < m.Cols {
+		return fieldError(name, "cols_pad", fmt.Sprintf("cols_pad is %d", m.ColsPad), fmt.Sprintf("at least cols, %d", m.Cols))
+	}
+	if m.Stride != m.ColsPad || m.Stride > MaxStride {
+		return fieldError(name, "row_stride", fmt.Sprintf("row_stride is %d", m.Stride), fmt.Sprintf("cols_pad, %d, up to %d", m.ColsPad, MaxStride))
+	}
+	if err := checkLen(name, PartQ, len(m.Q), m.Rows*m.Stride); err != nil {
+		return err
+	}
+	if err := checkLen(name, PartScale, len(m.Scale), m.Rows); err != nil {
+		return err
+	}
+	return checkLen(name, PartWSum, len(m.WSum), m.Rows)
+}
+
+// MaxStride is the largest row_stride, in bytes: what the container's field
+// holds. With at most 2^24 rows, 3 * rows * stride stays below 2^57.
+const MaxStride = 1<<31 - 1
+
+func checkLen(tensor, part string, got, want int) error {
+	if got != want {
+		return fieldError(tensor, part, fmt.Sprintf("%s holds %d", part, got), fmt.Sprint(want))
+	}
+	return nil
+}

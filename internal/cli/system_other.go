@@ -1,0 +1,7 @@
+//go:build !unix && !windows
+
+package cli
+
+var noSpace []error
+
+func ignoreFileSizeSignal() {}

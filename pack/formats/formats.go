@@ -1,0 +1,170 @@
+// Package formats is the table of model file formats and opens a model of any
+// of them.
+package formats
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"npack/pack"
+	"npack/pack/native"
+	"npack/ternary"
+)
+
+// Source is an open model file.
+type Source interface {
+	// Model is valid until Close. Its structure is checked, its values are
+	// not.
+	Model() *ternary.Model
+	// Name is the path that was opened.
+	Name() string
+	// Size is the length of the file in bytes.
+	Size() int64
+	// Place adds the place in the file to an error of the model.
+	Place(err error) error
+	Close() error
+}
+
+// Format is one kind of model file.
+type Format struct {
+	Name       string    // short, lower case, as on the command line
+	About      string    // one line for people
+	Extensions []string  // with the dot
+	Kind       pack.Kind // how files of it are recognised
+
+	// Open opens a file; nil if this program does not read the format.
+	Open func(path string) (Source, error)
+	// Write writes a model, and Size tells before how many bytes it will be;
+	// nil if this program does not write the format.
+	Write func(w io.Writer, m *ternary.Model) error
+	Size  func(m *ternary.Model) int64
+}
+
+// All is the table of formats, in the order in which they are listed.
+var All = []Format{
+	{
+		Name: "native", About: "the native container (TRTC v4)", Extensions: []string{".bin"}, Kind: pack.KindTRTC,
+		Open:  func(path string) (Source, error) { return source(native.Open(path)) },
+		Write: native.Write, Size: native.ModelSize,
+	},
+	{Name: "tv4z", About: "the coded transport of a native container", Extensions: []string{".tv4z"}, Kind: pack.KindTV4Z},
+	{Name: "gguf", About: "GGUF", Extensions: []string{".gguf"}, Kind: pack.KindGGUF},
+	{Name: "safetensors", About: "safetensors", Extensions: []string{".safetensors"}, Kind: pack.KindSafetensors},
+}
+
+// source keeps a nil *File out of the interface.
+func source(f *native.File, err error) (Source, error) {
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// ByName returns the format with the given name.
+func ByName(name string) (*Format, error) {
+	var names []string
+	for i := range All {
+		if All[i].Name == name {
+			return &All[i], nil
+		}
+		names = append(names, All[i].Name)
+	}
+	return nil, fmt.Errorf("unknown format %q: %s", name, strings.Join(names, ", "))
+}
+
+// Detect tells the format of the file at path from its first bytes. Errors
+// about the content are [*pack.Error].
+func Detect(path string) (*Format, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "not a regular file", Expected: "a model file or a pack directory"}
+	}
+	head := make([]byte, min(st.Size(), pack.SniffLen))
+	if _, err := io.ReadFull(f, head); err != nil {
+		return nil, err
+	}
+	kind, err := pack.Identify(path, head, st.Size())
+	if err != nil {
+		return nil, err
+	}
+	for i := range All {
+		if All[i].Kind == kind {
+			return &All[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%s: no format for %s", path, kind)
+}
+
+// Open opens a model: a file of any format that this program reads, or a pack
+// directory, of which it takes the container (see [Container]).
+func Open(path string) (Source, error) {
+	path, err := Container(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Detect(path)
+	if err != nil {
+		return nil, err
+	}
+	if f.Open == nil {
+		return nil, &pack.Error{Kind: pack.ErrUnsupported, File: path, Offset: 0,
+			Found: "this is " + f.About + ", which this version does not read", Expected: "a native container (TRTC)",
+			Hint: "use the pack's *.bin container, or a newer version of this program"}
+	}
+	return f.Open(path)
+}
+
+// Container returns the model file that path means: path itself unless it is a
+// directory, otherwise the container that the directory's MANIFEST.json names,
+// otherwise the only *.bin in it. Symbolic links are followed.
+func Container(path string) (string, error) {
+	st, err := os.Stat(path)
+	if err != nil || !st.IsDir() {
+		return path, err
+	}
+	m, err := pack.ReadManifest(filepath.Join(path, pack.ManifestName))
+	switch {
+	case err == nil && m.WeightsContainer != nil:
+		file := filepath.Join(path, filepath.FromSlash(m.WeightsContainer.File))
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return "", &pack.Error{Kind: pack.ErrTruncated, File: file, Offset: -1,
+				Found: "the container that " + pack.ManifestName + " names is not there", Expected: fmt.Sprintf("%d bytes", m.WeightsContainer.Bytes),
+				Hint: "fetch it, or name another model file"}
+		}
+		return file, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, e := range entries {
+		if strings.EqualFold(filepath.Ext(e.Name()), ".bin") && !strings.HasPrefix(e.Name(), ".") {
+			found = append(found, e.Name())
+		}
+	}
+	switch len(found) {
+	case 1:
+		return filepath.Join(path, found[0]), nil
+	case 0:
+		return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "no *.bin in the directory", Expected: "one native container",
+			Hint: "name the model file itself"}
+	}
+	return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: fmt.Sprintf("%d containers: %s", len(found), strings.Join(found, ", ")),
+		Expected: "one, or a " + pack.ManifestName + " that names it", Hint: "name the model file itself"}
+}

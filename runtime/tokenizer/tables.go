@@ -1,0 +1,111 @@
+package tokenizer
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"math/rand/v2"
+)
+
+// Both tables are open-addressed, at most two thirds full, and hashed with a
+// seed of this process, so that no file can be written to make them slow.
+
+// tableBits returns the logarithm of the size of a table for n entries.
+func tableBits(n int) uint { return uint(bits.Len(uint(n + n/2 + 1))) }
+
+// pairTable finds what two neighbouring tokens merge to.
+type pairTable struct {
+	slots []pairSlot
+	shift uint
+	seed  uint64
+}
+
+type pairSlot struct {
+	key    uint64 // left+1 in the upper half, right in the lower; 0 is empty
+	rank   int32
+	result int32
+}
+
+func pairKey(left, right int32) uint64 { return uint64(left+1)<<32 | uint64(right) }
+
+func (p *pairTable) slot(key uint64) uint64 {
+	hi, lo := bits.Mul64(key^p.seed, 0x9e3779b97f4a7c15)
+	return (hi ^ lo) >> p.shift
+}
+
+// fill makes the table. It returns an error if a pair stands twice: the
+// reference would take the later, others the earlier.
+func (p *pairTable) fill(merges []merge) error {
+	n := tableBits(len(merges))
+	p.slots, p.shift, p.seed = make([]pairSlot, 1<<n), 64-n, rand.Uint64()
+	mask := uint64(len(p.slots) - 1)
+	for rank, m := range merges {
+		key := pairKey(m.left, m.right)
+		i := p.slot(key)
+		for p.slots[i].key != 0 {
+			if p.slots[i].key == key {
+				return fmt.Errorf("merge %d: same pair as merge %d: %w", rank, p.slots[i].rank, ErrCorrupt)
+			}
+			i = (i + 1) & mask
+		}
+		p.slots[i] = pairSlot{key, int32(rank), m.result}
+	}
+	return nil
+}
+
+// find returns the rank and result of a merge, or noRank.
+func (p *pairTable) find(left, right int32) (rank, result int32) {
+	key := pairKey(left, right)
+	mask := uint64(len(p.slots) - 1)
+	for i := p.slot(key); ; i = (i + 1) & mask {
+		s := &p.slots[i]
+		if s.key == key {
+			return s.rank, s.result
+		}
+		if s.key == 0 {
+			return noRank, -1
+		}
+	}
+}
+
+// nameTable finds a token by its bytes. It holds ids; the bytes are the
+// tokenizer's.
+type nameTable struct {
+	ids   []int32 // id+1; 0 is empty
+	shift uint
+	seed  maphash.Seed
+}
+
+func (h *nameTable) fill(t *Tokenizer) error {
+	n := tableBits(len(t.ends))
+	h.ids, h.shift, h.seed = make([]int32, 1<<n), 64-n, maphash.MakeSeed()
+	mask := uint64(len(h.ids) - 1)
+	for id := range int32(len(t.ends)) {
+		name := t.bytesOf(id)
+		if name == "" {
+			continue
+		}
+		i := maphash.String(h.seed, name) >> h.shift
+		for h.ids[i] != 0 {
+			if other := h.ids[i] - 1; t.bytesOf(other) == name {
+				return fmt.Errorf("token %q: ids %d and %d: %w, expected one id", name, other, id, ErrCorrupt)
+			}
+			i = (i + 1) & mask
+		}
+		h.ids[i] = id + 1
+	}
+	return nil
+}
+
+func (h *nameTable) find(t *Tokenizer, name string) (int32, bool) {
+	if name == "" {
+		return 0, false
+	}
+	mask := uint64(len(h.ids) - 1)
+	for i := maphash.String(h.seed, name) >> h.shift; h.ids[i] != 0; i = (i + 1) & mask {
+		if id := h.ids[i] - 1; t.bytesOf(id) == name {
+			return id, true
+		}
+	}
+	return 0, false
+}

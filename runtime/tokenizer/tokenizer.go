@@ -1,0 +1,282 @@
+// Package tokenizer turns text into token ids and back, for models of the
+// Qwen2 and Qwen3 families: byte-level BPE behind NFC and one exact
+// pre-tokenizer.
+//
+// The definition of right is the Hugging Face tokenizers library (0.23.3): the
+// same tokenizer.json and the same text give the same ids. What this package
+// does not implement it refuses by name when the file is read; it never falls
+// back to something similar.
+//
+// # From text to ids
+//
+//  1. Bytes that are not UTF-8 become U+FFFD, one for each maximal broken
+//     sequence, as Python's errors="replace" would do before the reference
+//     sees the text. Encoding such text is the one case in which decoding
+//     cannot give the same bytes back.
+//  2. Added tokens ("<|im_end|>") are cut out, leftmost and longest first, but
+//     only where the text is markup. See [Tokenizer.EncodePieces].
+//  3. What lies between them is brought to NFC and cut into words by the
+//     pre-tokenizer (scan.go).
+//  4. Each word's bytes are merged, lowest rank first, leftmost first (bpe.go).
+//
+// # Unicode versions
+//
+// The reference carries Unicode 16 in its regular expressions and an older
+// table in its normalizer; Go 1.26 carries 15. Letters and numbers are made
+// equal for every code point (classes.go). NFC is equal for every single code
+// point; sequences that hold combining marks added since Unicode 9 may be put
+// into canonical order here and not by the reference.
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unicode/utf8"
+)
+
+// The kinds of failure. All errors of this package about a tokenizer wrap one
+// of them.
+var (
+	ErrCorrupt     = errors.New("corrupt tokenizer")
+	ErrTruncated   = errors.New("incomplete tokenizer")
+	ErrUnsupported = errors.New("unsupported tokenizer")
+)
+
+// Limits that keep a hostile file from costing more than it weighs. The
+// largest vocabulary in use has 262,144 entries.
+const (
+	maxTokens     = 1 << 20 // ids are below this
+	maxAddedBytes = 512     // length of an added token
+)
+
+// PreQwen2 names the one pre-tokenizer of this package. GGUF files use the
+// same name.
+const PreQwen2 = "qwen2"
+
+// Vocab is what a tokenizer is made of, in the form that tokenizer.json and
+// GGUF metadata share. Strings are in the byte-level alphabet ("Ġthe" for
+// " the"), except the text of added tokens.
+type Vocab struct {
+	Pre    string      // pre-tokenizer: PreQwen2
+	NFC    bool        // bring text to NFC first
+	Tokens []string    // by id; "" where there is none or it is only in Added
+	Merges [][2]string // lowest rank first
+	Added  []Added
+}
+
+// Added is a token that is cut out of markup before everything else.
+type Added struct {
+	ID      int32
+	Text    string // as it stands in text
+	Special bool   // control token: not part of the text a user reads
+}
+
+// Tokenizer is immutable from a caller's view and may be used by many
+// goroutines at once.
+type Tokenizer struct {
+	nfc    bool
+	text   string   // bytes of all tokens, one after the other
+	ends   []uint32 // token i is text[ends[i-1]:ends[i]]
+	merges []merge
+	added  []addedToken
+	flags  []uint8 // by id: flagAdded, flagSpecial
+
+	byteID [256]int32
+	pairs  pairTable
+	names  nameTable
+	marks  markSet
+	whole  []uint32 // two bits by id; see wholeWord
+	pool   sync.Pool
+}
+
+type merge struct{ left, right, result int32 }
+
+type addedToken struct {
+	id      int32
+	special bool
+}
+
+const (
+	flagAdded   = 1
+	flagSpecial = 2
+)
+
+// New builds a tokenizer and checks every rule that encoding relies on: each
+// byte has a token, merges join known tokens to known tokens, no token or
+// merge stands twice.
+func New(v Vocab) (*Tokenizer, error) {
+	if v.Pre != PreQwen2 {
+		return nil, fmt.Errorf("pre-tokenizer %q: %w, expected %q", v.Pre, ErrUnsupported, PreQwen2)
+	}
+	n := len(v.Tokens)
+	for _, a := range v.Added {
+		if a.ID < 0 || a.ID >= maxTokens {
+			return nil, fmt.Errorf("added token %q: id %d: %w, expected 0 to %d", a.Text, a.ID, ErrUnsupported, maxTokens-1)
+		}
+		n = max(n, int(a.ID)+1)
+	}
+	if n > maxTokens {
+		return nil, fmt.Errorf("vocabulary: %d ids: %w, expected at most %d", n, ErrUnsupported, maxTokens)
+	}
+
+	literal := make(map[int32]string, len(v.Added))
+	t := &Tokenizer{nfc: v.NFC, added: make([]addedToken, 0, len(v.Added))}
+	for _, a := range v.Added {
+		if err := checkAdded(a, v.Tokens, literal); err != nil {
+			return nil, err
+		}
+		literal[a.ID] = a.Text
+		t.added = append(t.added, addedToken{a.ID, a.Special})
+	}
+
+	ids := make(map[string]int32, len(v.Tokens))
+	size := 0
+	for _, s := range v.Tokens {
+		size += len(s)
+	}
+	blob := make([]byte, 0, size)
+	t.ends = make([]uint32, n)
+	for id := range n {
+		name := ""
+		if id < len(v.Tokens) {
+			name = v.Tokens[id]
+		}
+		if name != "" {
+			if first, twice := ids[name]; twice {
+				return nil, fmt.Errorf("token %q: ids %d and %d: %w, expected one id", name, first, id, ErrCorrupt)
+			}
+			ids[name] = int32(id)
+		}
+		if text, ok := literal[int32(id)]; ok {
+			blob = append(blob, text...)
+		} else {
+			var bad rune
+			if blob, bad = appendBytes(blob, name); bad >= 0 {
+				return nil, fmt.Errorf("token %d %q: character %U is not of the byte-level alphabet: %w", id, name, bad, ErrUnsupported)
+			}
+		}
+		if len(blob) > 1<<31 {
+			return nil, fmt.Errorf("vocabulary: over 2 GiB of text: %w", ErrUnsupported)
+		}
+		t.ends[id] = uint32(len(blob))
+	}
+	t.text = string(blob)
+
+	t.merges = make([]merge, len(v.Merges))
+	var joined []byte
+	for i, m := range v.Merges {
+		left, okl := ids[m[0]]
+		right, okr := ids[m[1]]
+		joined = append(append(joined[:0], m[0]...), m[1]...)
+		result, ok := ids[string(joined)]
+		if !okl || !okr || !ok {
+			for _, name := range []string{m[0], m[1], string(joined)} {
+				if _, known := ids[name]; !known {
+					return nil, fmt.Errorf("merge %d %q: no token %q: %w", i, m, name, ErrCorrupt)
+				}
+			}
+		}
+		t.merges[i] = merge{left, right, result}
+	}
+	if err := t.build(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func checkAdded(a Added, tokens []string, seen map[int32]string) error {
+	switch {
+	case a.Text == "":
+		return fmt.Errorf("added token %d: empty text: %w", a.ID, ErrCorrupt)
+	case len(a.Text) > maxAddedBytes:
+		return fmt.Errorf("added token %d: %d bytes: %w, expected at most %d", a.ID, len(a.Text), ErrUnsupported, maxAddedBytes)
+	case !utf8.ValidString(a.Text):
+		return fmt.Errorf("added token %d: not UTF-8: %w", a.ID, ErrCorrupt)
+	}
+	if other, twice := seen[a.ID]; twice {
+		return fmt.Errorf("added tokens %q and %q: both have id %d: %w", other, a.Text, a.ID, ErrCorrupt)
+	}
+	if int(a.ID) < len(tokens) && tokens[a.ID] != "" && tokens[a.ID] != a.Text {
+		return fmt.Errorf("added token %q: id %d is token %q: %w", a.Text, a.ID, tokens[a.ID], ErrCorrupt)
+	}
+	return nil
+}
+
+// build makes the tables from text, ends, merges and added, which New or the
+// cache have filled; it trusts none of them beyond their being in range.
+func (t *Tokenizer) build() error {
+	n := len(t.ends)
+	t.flags = make([]uint8, n)
+	t.whole = make([]uint32, (n+15)/16)
+	t.pool.New = func() any { return new(scratch) }
+	texts := make([]string, len(t.added))
+	for i, a := range t.added {
+		t.flags[a.id] = flagAdded
+		if a.special {
+			t.flags[a.id] |= flagSpecial
+		}
+		texts[i] = t.bytesOf(a.id)
+	}
+	t.marks = newMarkSet(texts, t.added)
+
+	var pairErr error
+	done := make(chan struct{})
+	go func() { // half of the work of opening a tokenizer
+		defer close(done)
+		pairErr = t.pairs.fill(t.merges)
+	}()
+	nameErr := t.names.fill(t)
+	<-done
+	if err := errors.Join(nameErr, pairErr); err != nil {
+		return err
+	}
+	for b := range 256 {
+		id, ok := t.names.find(t, string([]byte{byte(b)}))
+		if !ok || t.flags[id] != 0 {
+			return fmt.Errorf("vocabulary: no token for byte 0x%02x: not byte-level BPE: %w", b, ErrUnsupported)
+		}
+		t.byteID[b] = id
+	}
+	return nil
+}
+
+// Len returns one more than the largest id. A model may have more rows than
+// that in its output matrix; those rows stand for no text.
+func (t *Tokenizer) Len() int { return len(t.ends) }
+
+// bytesOf returns the bytes of an id that is in range.
+func (t *Tokenizer) bytesOf(id int32) string {
+	start := uint32(0)
+	if id > 0 {
+		start = t.ends[id-1]
+	}
+	return t.text[start:t.ends[id]]
+}
+
+// Token returns the bytes that id stands for, which need not be whole
+// characters, and whether it is a control token. For an id that stands for
+// nothing it returns "", false.
+func (t *Tokenizer) Token(id int32) (bytes string, control bool) {
+	if id < 0 || int(id) >= len(t.ends) {
+		return "", false
+	}
+	return t.bytesOf(id), t.flags[id]&flagSpecial != 0
+}
+
+// ID returns the token that stands for exactly these bytes: "<|im_end|>",
+// " the".
+func (t *Tokenizer) ID(token string) (int32, bool) {
+	return t.names.find(t, token)
+}
+
+// Added returns the added tokens in the order of their ids.
+func (t *Tokenizer) Added() []Added {
+	out := make([]Added, len(t.added))
+	for i, a := range t.added {
+		out[i] = Added{a.id, t.bytesOf(a.id), a.special}
+	}
+	slices.SortFunc(out, func(a, b Added) int { return int(a.ID) - int(b.ID) })
+	return out
+}

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"npack/runtime/backend"
+	"npack/ternary"
+	"npack/ternary/ternarytest"
+)
+
+// TestPlanCaseA19: the cache of the published sizes, to the byte.
+func TestPlanCaseA19(t *testing.T) {
+	data, err := os.ReadFile("../../testdata/cases/a19_kv_plan.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []struct {
+		Model   string
+		Layers  int
+		KVHeads int `json:"kv_heads"`
+		HeadDim int `json:"head_dim"`
+		Ctx     int
+		Dtype   string
+		KVBytes int64 `json:"kv_bytes"`
+	}
+	if err := json.Unmarshal(data, &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 12 {
+		t.Fatalf("%d vectors", len(rows))
+	}
+	for _, r := range rows {
+		kv, err := backend.ParseKV(r.Dtype)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &ternary.Config{Layers: r.Layers, KVHeads: r.KVHeads, HeadDim: r.HeadDim}
+		if p := NewPlan(c, 0, kv, r.Ctx); p.Cache != r.KVBytes {
+			t.Errorf("%s, %d tokens, %s: %d bytes, want %d", r.Model, r.Ctx, r.Dtype, p.Cache, r.KVBytes)
+		}
+	}
+}
+
+// TestLargestContext: what it says fits, and one token more does not.
+func TestLargestContext(t *testing.T) {
+	for _, n := range ternarytest.All() {
+		m := ternarytest.Model(n.Spec)
+		w := WeightBytes(m)
+		if w < 1000 {
+			t.Errorf("%s: weights of %d bytes", n.Name, w)
+		}
+		for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
+			c := m.Config
+			c.MaxPosition = 1 << 20
+			for _, free := range []int64{0, w, w + 1<<20, w + 5<<20 + 1, w + 1<<24} {
+				n := LargestContext(&c, w, kv, free)
+				if p := NewPlan(&c, w, kv, n); n > 0 && p.Total() > free {
+					t.Errorf("%v: %d tokens take %d bytes, %d are free", kv, n, p.Total(), free)
+				}
+				if p := NewPlan(&c, w, kv, n+1); p.Total() <= free {
+					t.Errorf("%v: %d tokens, but one more fits into %d bytes", kv, n, free)
+				}
+			}
+			c.MaxPosition = 17
+			if n := LargestContext(&c, w, kv, 1<<40); n != 17 {
+				t.Errorf("%v: %d tokens, the model was made for 17", kv, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// Package outfile writes files that appear under their name only when they are
+// complete. Until then they lie beside the target under a hidden temporary
+// name, so that the last step is one rename.
+package outfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"npack/pack"
+)
+
+// File is an output that is being written. Exactly one of Commit and Abort
+// should be called; Abort after Commit does nothing, so it can be deferred.
+type File struct {
+	path string
+	tmp  *os.File
+	n    int64
+	done bool
+}
+
+// Create starts an output that will become path. size is its length in bytes if
+// known, else 0: if the file system has less room, Create writes nothing and
+// returns an error of kind [pack.ErrNoSpace]. An existing file at path stays as
+// it is until Commit replaces it.
+func Create(path string, size int64) (*File, error) {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
+	}
+	dir := filepath.Dir(path)
+	if free, ok := freeBytes(dir); ok && free < size {
+		return nil, &pack.Error{Kind: pack.ErrNoSpace, File: path, Offset: -1,
+			Found: fmt.Sprintf("%d bytes are free", free), Expected: fmt.Sprintf("%d for the output", size),
+			Hint: "free some space or write to another disk"}
+	}
+	reportFileLimit()
+	// os.CreateTemp would make the file private; this leaves it to the umask.
+	for {
+		name := filepath.Join(dir, fmt.Sprintf(".%s.tmp%d", filepath.Base(path), rand.Uint32()))
+		tmp, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot write %q: %w", path, err)
+		}
+		return &File{path: path, tmp: tmp}, nil
+	}
+}
+
+// Write appends to the output. An error of kind [pack.ErrNoSpace] says how far
+// it came.
+func (f *File) Write(b []byte) (int, error) {
+	n, err := f.tmp.Write(b)
+	f.n += int64(n)
+	return n, f.explain(err)
+}
+
+// Seek moves to another place in the output, for formats that fill in numbers
+// of their header at the end.
+func (f *File) Seek(offset int64, whence int) (int64, error) { return f.tmp.Seek(offset, whence) }
+
+// TempName is where the output lies until Commit, for checking it.
+func (f *File) TempName() string { return f.tmp.Name() }
+
+// Commit makes the output durable and gives it its name. If that fails nothing
+// is left of it.
+func (f *File) Commit() error {
+	defer f.Abort()
+	if err := f.explain(f.tmp.Sync()); err != nil {
+		return err
+	}
+	if err := f.explain(f.tmp.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.tmp.Name(), f.path); err != nil {
+		return err
+	}
+	f.done = true
+	syncDir(filepath.Dir(f.path))
+	return nil
+}
+
+// Abort removes what was written, unless it was committed.
+func (f *File) Abort() {
+	if !f.done {
+		f.done = true
+		f.tmp.Close()
+		os.Remove(f.tmp.Name())
+	}
+}
+
+// explain words errors that mean that the disk is full.
+func (f *File) explain(err error) error {
+	if err == nil || !isFull(err) {
+		return err
+	}
+	return &pack.Error{Kind: pack.ErrNoSpace, File: f.path, Offset: -1, Err: err,
+		Found: fmt.Sprintf("no room after %d bytes of the output", f.n), Hint: "free some space or write to another disk; nothing was kept"}
+}

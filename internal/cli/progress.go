@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -19,35 +20,47 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Progress shows how much of a known number of bytes is done, with rate and
-// time left. It may be used by several goroutines.
-type Progress struct{ bar *progressbar.ProgressBar }
-
-// NewProgress draws a bar on w. It draws nothing where w is no terminal or one
-// that cannot redraw a line, or if quiet is set. No escape sequences are used,
-// so that NO_COLOR needs no case of its own.
-func NewProgress(w io.Writer, label string, total int64, quiet bool) *Progress {
-	if quiet || !IsTerminal(w) || os.Getenv("TERM") == "dumb" {
-		return &Progress{}
-	}
-	return &Progress{progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(w),
-		progressbar.OptionSetDescription(label),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionShowTotalBytes(true),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionUseANSICodes(false),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionSetWidth(24),
-		progressbar.OptionClearOnFinish(),
-	)}
+// Progress shows how many bytes of how many are done, with rate and time left.
+// It may be used by several goroutines.
+type Progress struct {
+	w   io.Writer // nil: nothing is drawn
+	mu  sync.Mutex
+	bar *progressbar.ProgressBar
 }
 
-// Add counts n more bytes.
-func (p *Progress) Add(n int) {
-	if p.bar != nil {
-		_ = p.bar.Add(n)
+// NewProgress returns a progress bar on w. It draws nothing where w is no
+// terminal or one that cannot redraw a line, or if quiet is set. No escape
+// sequences are used, so NO_COLOR needs no case of its own.
+func NewProgress(w io.Writer, quiet bool) *Progress {
+	if quiet || !IsTerminal(w) || os.Getenv("TERM") == "dumb" {
+		w = nil
 	}
+	return &Progress{w: w}
+}
+
+// Show draws the bar. It may be called often.
+func (p *Progress) Show(label string, done, total int64) {
+	if p.w == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(p.w),
+			progressbar.OptionShowBytes(true),
+			progressbar.OptionShowTotalBytes(true),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionUseANSICodes(false),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetWidth(24),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	if s := p.bar.State(); s.Description != label {
+		p.bar.Describe(OneLine(label))
+	}
+	_ = p.bar.Set64(done)
 }
 
 // Done removes the bar, also where the work ended early.

@@ -11,7 +11,7 @@ const noRank = math.MaxInt32
 // the lowest rank each time. That is quadratic, and faster than a heap for
 // nearly every word of every language. Longer words take the heap, so that a
 // megabyte without a space costs n log n.
-const shortWord = 48
+const shortWord = 32
 
 // scratch is what one call of Encode works in; calls share them by a pool.
 type scratch struct {
@@ -121,7 +121,9 @@ func (t *Tokenizer) mergeLong(dst []int32, word string, s *scratch) []int32 {
 	n := len(word)
 	s.ids, s.ranks = grow(s.ids, n), grow(s.ranks, n)
 	s.next, s.prev = grow(s.next, n), grow(s.prev, n)
-	s.heap = s.heap[:0]
+	if s.heap = s.heap[:0]; cap(s.heap) < n {
+		s.heap = make([]uint64, 0, n)
+	}
 	for i := range n {
 		s.ids[i] = t.byteID[word[i]]
 		s.next[i], s.prev[i] = int32(i+1), int32(i-1)

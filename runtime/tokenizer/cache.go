@@ -189,6 +189,8 @@ func decodeCache(raw []byte, source [sha256.Size]byte) (*Tokenizer, error) {
 	}
 	t.text = string(rest)
 
+	pairs := make(chan error, 1) // half of the work of opening a tokenizer
+	go func() { pairs <- t.pairs.fill(t.merges) }()
 	for i, m := range t.merges {
 		left, joined := t.bytesOf(m.left), t.bytesOf(m.result)
 		if len(joined) < len(left) || joined[:len(left)] != left || joined[len(left):] != t.bytesOf(m.right) {
@@ -200,5 +202,8 @@ func decodeCache(raw []byte, source [sha256.Size]byte) (*Tokenizer, error) {
 			return nil, fmt.Errorf("cache: added token %d: text %.40q: %w", a.id, text, ErrCorrupt)
 		}
 	}
-	return t, t.build()
+	if err := t.indexTokens(); err != nil {
+		return nil, err
+	}
+	return t, <-pairs
 }

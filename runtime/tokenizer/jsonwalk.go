@@ -36,12 +36,12 @@ func (v *vocabMap) UnmarshalJSON(raw []byte) error {
 	*v = vocabMap{}
 	w := walker{s: string(raw)}
 	if !w.take('{') {
-		return w.wrong("model.vocab", "an object")
+		return fmt.Errorf("model.vocab: %w", w.wrong("an object"))
 	}
 	for !w.take('}') {
-		name, err := w.text("model.vocab")
+		name, err := w.text()
 		if err != nil {
-			return err
+			return fmt.Errorf("model.vocab: %w", err)
 		}
 		if name == "" {
 			return fmt.Errorf("model.vocab: empty token: %w", ErrUnsupported)
@@ -69,36 +69,42 @@ func (p *pairList) UnmarshalJSON(raw []byte) error {
 	*p = nil
 	w := walker{s: string(raw)}
 	if !w.take('[') {
-		return w.wrong("model.merges", "an array")
+		return fmt.Errorf("model.merges: %w", w.wrong("an array"))
 	}
 	for !w.take(']') {
-		place := "model.merges[" + strconv.Itoa(len(*p)) + "]"
-		var pair [2]string
-		var err error
-		if w.take('[') {
-			for i := range pair {
-				if pair[i], err = w.text(place); err != nil {
-					return err
-				}
-				w.take(',')
-			}
-			if !w.take(']') {
-				return w.wrong(place, "two strings")
-			}
-		} else {
-			both, err := w.text(place)
-			if err != nil {
-				return err
-			}
-			var ok bool
-			if pair[0], pair[1], ok = strings.Cut(both, " "); !ok || strings.Contains(pair[1], " ") {
-				return fmt.Errorf("%s: %.60q: %w, expected two tokens and one space", place, both, ErrCorrupt)
-			}
+		pair, err := w.pair()
+		if err != nil {
+			return fmt.Errorf("model.merges[%d]: %w", len(*p), err)
 		}
 		*p = append(*p, pair)
 		w.take(',')
 	}
 	return nil
+}
+
+// pair reads one merge in either form.
+func (w *walker) pair() (pair [2]string, err error) {
+	if w.take('[') {
+		for i := range pair {
+			if pair[i], err = w.text(); err != nil {
+				return pair, err
+			}
+			w.take(',')
+		}
+		if !w.take(']') {
+			return pair, w.wrong("two strings")
+		}
+		return pair, nil
+	}
+	both, err := w.text()
+	if err != nil {
+		return pair, err
+	}
+	var ok bool
+	if pair[0], pair[1], ok = strings.Cut(both, " "); !ok || strings.Contains(pair[1], " ") {
+		return pair, fmt.Errorf("%.60q: %w, expected two tokens and one space", both, ErrCorrupt)
+	}
+	return pair, nil
 }
 
 // walker goes through well-formed JSON.
@@ -120,9 +126,9 @@ func (w *walker) take(c byte) bool {
 }
 
 // text reads a string; it shares w's memory unless it holds an escape.
-func (w *walker) text(place string) (string, error) {
+func (w *walker) text() (string, error) {
 	if !w.take('"') {
-		return "", w.wrong(place, "a string")
+		return "", w.wrong("a string")
 	}
 	start, escaped := w.i, false
 	for w.i < len(w.s) && w.s[w.i] != '"' {
@@ -132,12 +138,16 @@ func (w *walker) text(place string) (string, error) {
 		}
 		w.i++
 	}
-	s := w.s[start:w.i]
 	w.i++
 	if escaped {
-		if err := json.Unmarshal([]byte(w.s[start-1:w.i]), &s); err != nil {
-			return "", fmt.Errorf("%s: %v: %w", place, err, ErrCorrupt)
-		}
+		return unquote(w.s[start-1 : w.i])
+	}
+	return w.s[start : w.i-1], nil
+}
+
+func unquote(quoted string) (s string, err error) {
+	if err = json.Unmarshal([]byte(quoted), &s); err != nil {
+		return "", fmt.Errorf("%.40q: %v: %w", quoted, err, ErrCorrupt)
 	}
 	return s, nil
 }
@@ -153,6 +163,6 @@ func (w *walker) scalar() string {
 	return w.s[start:w.i]
 }
 
-func (w *walker) wrong(place, expected string) error {
-	return fmt.Errorf("%s: found %.20q: %w, expected %s", place, w.s[min(w.i, len(w.s)):], ErrCorrupt, expected)
+func (w *walker) wrong(expected string) error {
+	return fmt.Errorf("found %.20q: %w, expected %s", w.s[w.i:], ErrCorrupt, expected)
 }

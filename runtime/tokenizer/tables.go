@@ -68,44 +68,49 @@ func (p *pairTable) find(left, right int32) (rank, result int32) {
 	}
 }
 
-// nameTable finds a token by its bytes. It holds ids; the bytes are the
-// tokenizer's.
+// nameTable finds a token by its bytes. A slot is id+1 below and some bits of
+// the hash above, which spare nearly all looks at tokens that are others; 0 is
+// empty. The bytes are the tokenizer's.
 type nameTable struct {
-	ids   []int32 // id+1; 0 is empty
+	slots []uint32
 	shift uint
 	seed  maphash.Seed
 }
 
+const idBits = 20
+
 func (h *nameTable) fill(t *Tokenizer) error {
 	n := tableBits(len(t.ends))
-	h.ids, h.shift, h.seed = make([]int32, 1<<n), 64-n, maphash.MakeSeed()
-	mask := uint64(len(h.ids) - 1)
+	h.slots, h.shift, h.seed = make([]uint32, 1<<n), 64-n, maphash.MakeSeed()
 	for id := range int32(len(t.ends)) {
 		name := t.bytesOf(id)
 		if name == "" {
 			continue
 		}
-		i := maphash.String(h.seed, name) >> h.shift
-		for h.ids[i] != 0 {
-			if other := h.ids[i] - 1; t.bytesOf(other) == name {
-				return fmt.Errorf("token %q: ids %d and %d: %w, expected one id", name, other, id, ErrCorrupt)
-			}
-			i = (i + 1) & mask
+		slot, tag := h.look(t, name)
+		if found := h.slots[slot]; found != 0 {
+			return fmt.Errorf("token %q: ids %d and %d: %w, expected one id", name, found&(1<<idBits-1)-1, id, ErrCorrupt)
 		}
-		h.ids[i] = id + 1
+		h.slots[slot] = tag | uint32(id+1)
 	}
 	return nil
 }
 
-func (h *nameTable) find(t *Tokenizer, name string) (int32, bool) {
-	if name == "" {
-		return 0, false
-	}
-	mask := uint64(len(h.ids) - 1)
-	for i := maphash.String(h.seed, name) >> h.shift; h.ids[i] != 0; i = (i + 1) & mask {
-		if id := h.ids[i] - 1; t.bytesOf(id) == name {
-			return id, true
+// look returns the slot that holds name, or the empty one where it would go.
+func (h *nameTable) look(t *Tokenizer, name string) (slot int, tag uint32) {
+	hash := maphash.String(h.seed, name)
+	tag = uint32(hash) &^ (1<<idBits - 1)
+	mask := len(h.slots) - 1
+	for slot = int(hash >> h.shift); ; slot = (slot + 1) & mask {
+		s := h.slots[slot]
+		if s == 0 || s&^(1<<idBits-1) == tag && t.bytesOf(int32(s&(1<<idBits-1))-1) == name {
+			return slot, tag
 		}
 	}
-	return 0, false
+}
+
+func (h *nameTable) find(t *Tokenizer, name string) (int32, bool) {
+	slot, _ := h.look(t, name)
+	s := h.slots[slot]
+	return int32(s&(1<<idBits-1)) - 1, s != 0
 }

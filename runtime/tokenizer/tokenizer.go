@@ -47,8 +47,8 @@ var (
 // Limits that keep a hostile file from costing more than it weighs. The
 // largest vocabulary in use has 262,144 entries.
 const (
-	maxTokens     = 1 << 20 // ids are below this
-	maxAddedBytes = 512     // length of an added token
+	maxTokens     = 1<<idBits - 1 // ids are below this
+	maxAddedBytes = 512           // length of an added token
 )
 
 // PreQwen2 names the one pre-tokenizer of this package. GGUF files use the
@@ -131,7 +131,6 @@ func New(v Vocab) (*Tokenizer, error) {
 		t.added = append(t.added, addedToken{a.ID, a.Special})
 	}
 
-	ids := make(map[string]int32, len(v.Tokens))
 	size := 0
 	for _, s := range v.Tokens {
 		size += len(s)
@@ -139,22 +138,12 @@ func New(v Vocab) (*Tokenizer, error) {
 	blob := make([]byte, 0, size)
 	t.ends = make([]uint32, n)
 	for id := range n {
-		name := ""
-		if id < len(v.Tokens) {
-			name = v.Tokens[id]
-		}
-		if name != "" {
-			if first, twice := ids[name]; twice {
-				return nil, fmt.Errorf("token %q: ids %d and %d: %w, expected one id", name, first, id, ErrCorrupt)
-			}
-			ids[name] = int32(id)
-		}
 		if text, ok := literal[int32(id)]; ok {
 			blob = append(blob, text...)
 		} else {
 			var bad rune
-			if blob, bad = appendBytes(blob, name); bad >= 0 {
-				return nil, fmt.Errorf("token %d %q: character %U is not of the byte-level alphabet: %w", id, name, bad, ErrUnsupported)
+			if blob, bad = appendBytes(blob, v.Tokens[id]); bad >= 0 {
+				return nil, fmt.Errorf("token %d %q: character %U is not of the byte-level alphabet: %w", id, v.Tokens[id], bad, ErrUnsupported)
 			}
 		}
 		if len(blob) > 1<<31 {
@@ -163,24 +152,29 @@ func New(v Vocab) (*Tokenizer, error) {
 		t.ends[id] = uint32(len(blob))
 	}
 	t.text = string(blob)
+	if err := t.indexTokens(); err != nil {
+		return nil, err
+	}
 
 	t.merges = make([]merge, len(v.Merges))
-	var joined []byte
 	for i, m := range v.Merges {
-		left, okl := ids[m[0]]
-		right, okr := ids[m[1]]
-		joined = append(append(joined[:0], m[0]...), m[1]...)
-		result, ok := ids[string(joined)]
-		if !okl || !okr || !ok {
-			for _, name := range []string{m[0], m[1], string(joined)} {
-				if _, known := ids[name]; !known {
-					return nil, fmt.Errorf("merge %d %q: no token %q: %w", i, m, name, ErrCorrupt)
-				}
-			}
+		left, bad := appendBytes(blob[:0], m[0])
+		both, bad2 := appendBytes(left, m[1])
+		blob = both
+		joined := string(both)
+		if max(bad, bad2) >= 0 {
+			return nil, fmt.Errorf("merge %d %q: character %U is not of the byte-level alphabet: %w", i, m, max(bad, bad2), ErrCorrupt)
 		}
-		t.merges[i] = merge{left, right, result}
+		for k, part := range [3]string{joined[:len(left)], joined[len(left):], joined} {
+			id, ok := t.names.find(t, part)
+			// A token that is only an added one is no part of the model.
+			if !ok || int(id) >= len(v.Tokens) || v.Tokens[id] == "" {
+				return nil, fmt.Errorf("merge %d %q: %q is no token: %w", i, m, part, ErrCorrupt)
+			}
+			*[3]*int32{&t.merges[i].left, &t.merges[i].right, &t.merges[i].result}[k] = id
+		}
 	}
-	if err := t.build(); err != nil {
+	if err := t.pairs.fill(t.merges); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -204,9 +198,9 @@ func checkAdded(a Added, tokens []string, seen map[int32]string) error {
 	return nil
 }
 
-// build makes the tables from text, ends, merges and added, which New or the
-// cache have filled; it trusts none of them beyond their being in range.
-func (t *Tokenizer) build() error {
+// indexTokens makes what is needed to find tokens, from text, ends and added,
+// which New or the cache have filled and found in range.
+func (t *Tokenizer) indexTokens() error {
 	n := len(t.ends)
 	t.flags = make([]uint8, n)
 	t.whole = make([]uint32, (n+15)/16)
@@ -220,16 +214,7 @@ func (t *Tokenizer) build() error {
 		texts[i] = t.bytesOf(a.id)
 	}
 	t.marks = newMarkSet(texts, t.added)
-
-	var pairErr error
-	done := make(chan struct{})
-	go func() { // half of the work of opening a tokenizer
-		defer close(done)
-		pairErr = t.pairs.fill(t.merges)
-	}()
-	nameErr := t.names.fill(t)
-	<-done
-	if err := errors.Join(nameErr, pairErr); err != nil {
+	if err := t.names.fill(t); err != nil {
 		return err
 	}
 	for b := range 256 {

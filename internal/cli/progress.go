@@ -20,12 +20,14 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Progress shows how many bytes of how many are done, with rate and time left.
+// Progress shows how many bytes (or other things, see [Progress.Count]) of how
+// many are done, with rate and time left.
 // It may be used by several goroutines.
 type Progress struct {
-	w   io.Writer // nil: nothing is drawn
-	mu  sync.Mutex
-	bar *progressbar.ProgressBar
+	w    io.Writer // nil: nothing is drawn
+	unit string    // what is counted, "" for bytes
+	mu   sync.Mutex
+	bar  *progressbar.ProgressBar
 }
 
 // NewProgress returns a progress bar on w. It draws nothing where w is no
@@ -38,6 +40,12 @@ func NewProgress(w io.Writer, quiet bool) *Progress {
 	return &Progress{w: w}
 }
 
+// Count makes the bar count things, such as "tokens", instead of bytes.
+func (p *Progress) Count(unit string) *Progress {
+	p.unit = unit
+	return p
+}
+
 // Show draws the bar. It may be called often.
 func (p *Progress) Show(label string, done, total int64) {
 	if p.w == nil {
@@ -46,16 +54,21 @@ func (p *Progress) Show(label string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(total,
+		options := []progressbar.Option{
 			progressbar.OptionSetWriter(p.w),
-			progressbar.OptionShowBytes(true),
 			progressbar.OptionShowTotalBytes(true),
 			progressbar.OptionSetPredictTime(true),
 			progressbar.OptionUseANSICodes(false),
-			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionThrottle(100 * time.Millisecond),
 			progressbar.OptionSetWidth(24),
 			progressbar.OptionClearOnFinish(),
-		)
+		}
+		if p.unit == "" {
+			options = append(options, progressbar.OptionShowBytes(true))
+		} else {
+			options = append(options, progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(p.unit))
+		}
+		p.bar = progressbar.NewOptions64(total, options...)
 	}
 	if s := p.bar.State(); s.Description != label {
 		p.bar.Describe(OneLine(label))

@@ -56,6 +56,7 @@ func (p *Progress) Show(label string, done, total int64) {
 	if p.bar == nil {
 		options := []progressbar.Option{
 			progressbar.OptionSetWriter(p.w),
+			progressbar.OptionShowCount(),
 			progressbar.OptionShowTotalBytes(true),
 			progressbar.OptionSetPredictTime(true),
 			progressbar.OptionUseANSICodes(false),
@@ -66,7 +67,7 @@ func (p *Progress) Show(label string, done, total int64) {
 		if p.unit == "" {
 			options = append(options, progressbar.OptionShowBytes(true))
 		} else {
-			options = append(options, progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(p.unit))
+			options = append(options, progressbar.OptionShowIts(), progressbar.OptionSetItsString(p.unit))
 		}
 		p.bar = progressbar.NewOptions64(total, options...)
 	}

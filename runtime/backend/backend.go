@@ -12,6 +12,10 @@ import (
 	"npack/ternary"
 )
 
+// Numerics is the version of NUMERICS.md that backends follow. Logits are equal
+// bit for bit only under the same version.
+const Numerics = 1
+
 // Activations is the width of the fixed-point activations of linears, counted
 // in signed 8-bit planes (NUMERICS.md, "Fixed-point activations").
 type Activations int

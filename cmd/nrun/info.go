@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"npack/internal/cli"
+	"npack/internal/machine"
+	"npack/runtime/backend"
+)
+
+func infoCommand() *urfave.Command {
+	return &urfave.Command{
+		Name:        "info",
+		Usage:       "show what this machine has and what nrun chooses on it",
+		UsageText:   "nrun info [flags]",
+		Description: cli.Examples("nrun info", "nrun info --json"),
+		Flags: []urfave.Flag{
+			&urfave.StringFlag{Name: "backend", Usage: "`NAME` to choose instead of the best"},
+			jsonFlag(),
+		},
+		Action: info,
+	}
+}
+
+// machineInfo is the JSON form. Fields are only ever added.
+type machineInfo struct {
+	Version  string          `json:"version"`
+	Numerics int             `json:"numerics"`
+	Go       string          `json:"go"`
+	OS       string          `json:"os"`
+	Arch     string          `json:"arch"`
+	CPU      machine.CPU     `json:"cpu"`
+	Threads  machine.Threads `json:"threads"`
+	Memory   machine.Memory  `json:"memory"`
+	Backends []backendInfo   `json:"backends"`
+	Chosen   string          `json:"chosen"`
+	Why      string          `json:"why"`
+}
+
+type backendInfo struct {
+	Name   string `json:"name"`
+	About  string `json:"about"`
+	Usable bool   `json:"usable"`
+	Why    string `json:"why,omitempty"` // it is not usable
+}
+
+// notable are the instruction sets that kernels of this kind of work are
+// written for; the JSON form lists all that the processor has.
+var notable = []string{"SSE4", "SSSE3", "AVX", "AVX2", "FMA3", "F16C", "POPCNT", "BMI2", "GFNI", "VAES",
+	"AVX512F", "AVX512BW", "AVX512VL", "AVX512VBMI", "AVX512VNNI", "AVX512VPOPCNTDQ", "AVX512FP16", "AVXVNNI", "AVXVNNIINT8", "AMXINT8", "AMXTILE",
+	"ASIMD", "ASIMDDP", "ASIMDHP", "FPHP", "SVE", "SVE2", "I8MM"}
+
+func info(c *urfave.Context) error {
+	if _, err := cli.Positionals(c, 0, 0); err != nil {
+		return err
+	}
+	b, why, err := chooseBackend(c.String("backend"))
+	if err != nil {
+		return err
+	}
+	out := machineInfo{
+		Version: cli.Version(), Numerics: backend.Numerics,
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+		CPU: machine.ReadCPU(), Threads: machine.ReadThreads(), Memory: machine.ReadMemory(),
+		Chosen: b.Name(), Why: why,
+	}
+	for _, e := range backends {
+		i := backendInfo{Name: e.name, About: e.about, Usable: true}
+		if _, err := e.make(); err != nil {
+			i.Usable, i.Why = false, err.Error()
+		}
+		out.Backends = append(out.Backends, i)
+	}
+	if c.Bool("json") {
+		return cli.JSON(c.App.Writer, out)
+	}
+	tw := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(tw, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("nrun", "%s", out.Version)
+	row("numerics", "version %d: equal versions give equal logits, bit for bit", out.Numerics)
+	row("processor", "%s, %d logical, %d cores", orUnknown(out.CPU.Model), out.CPU.Logical, out.CPU.Physical)
+	var features []string
+	for _, f := range notable {
+		if slices.Contains(out.CPU.Features, f) {
+			features = append(features, f)
+		}
+	}
+	row("features", "%s", orUnknown(strings.Join(features, " ")))
+	row("threads", "%d: %s", out.Threads.Use, out.Threads.Why)
+	if out.Memory.Available > 0 {
+		row("memory", "%s free %s", cli.Size(out.Memory.Available), memoryNote(out.Memory))
+	} else {
+		row("memory", "unknown")
+	}
+	for _, i := range out.Backends {
+		state := i.About
+		if !i.Usable {
+			state += "; not on this machine: " + i.Why
+		}
+		if i.Name == out.Chosen {
+			state += "; chosen: " + out.Why
+		}
+		row("backend", "%s: %s", i.Name, state)
+	}
+	return tw.Flush()
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"npack/internal/cli"
+	"npack/internal/machine"
+	"npack/pack"
+	"npack/runtime/backend"
+	"npack/runtime/engine"
+	"npack/runtime/reference"
+	"npack/ternary"
+)
+
+// backends is the table of what can run a model, best first.
+var backends = []struct {
+	name, about string
+	make        func() (backend.Backend, error) // an error says why this machine cannot
+}{
+	{"reference", "plain Go, the definition of right; slow", func() (backend.Backend, error) { return reference.Backend{}, nil }},
+}
+
+// chooseBackend returns the backend of that name, or for "" the first that
+// this machine can run, and why it was chosen.
+func chooseBackend(name string) (b backend.Backend, why string, err error) {
+	var names []string
+	for _, e := range backends {
+		names = append(names, e.name)
+		if name != "" && e.name != name {
+			continue
+		}
+		if b, err = e.make(); err == nil {
+			if name != "" {
+				return b, "asked for with --backend", nil
+			}
+			return b, "the fastest that this program has for this machine", nil
+		}
+		if name != "" {
+			return nil, "", fmt.Errorf("backend %q: %w", name, err)
+		}
+	}
+	if name != "" {
+		return nil, "", cli.Usagef("backends: "+strings.Join(names, ", "), "unknown backend %q", name)
+	}
+	return nil, "", err
+}
+
+// runFlags are the flags of every command that runs a model.
+func runFlags() []urfave.Flag {
+	return append(memoryFlags(),
+		&urfave.StringFlag{Name: "backend", Usage: "`NAME` of what runs the model; see nrun info"},
+		&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "use `N` threads; never changes the text"},
+		&urfave.StringFlag{Name: "activations", Value: "exact", Usage: "`WIDTH` of activations: exact, int16 or int8"},
+	)
+}
+
+// memoryFlags are those that decide how much memory a run takes.
+func memoryFlags() []urfave.Flag {
+	return []urfave.Flag{
+		&urfave.IntFlag{Name: "context", Aliases: []string{"c"}, Usage: "room for `N` tokens, prompt and answer together (default: the model's, or what fits)"},
+		&urfave.StringFlag{Name: "kv", Value: "f16", Usage: "`TYPE` of the key/value cache: f16, f32 or int8"},
+	}
+}
+
+// jsonFlag and quietFlag are shared by all commands.
+func jsonFlag() urfave.Flag { return &urfave.BoolFlag{Name: "json", Usage: "print one JSON object"} }
+func quietFlag(usage string) urfave.Flag {
+	return &urfave.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: usage}
+}
+
+// runner is a model that is ready to run.
+type runner struct {
+	*packOf
+	backend.Instance
+	Engine  *engine.Engine
+	Backend string
+	Window  window
+	Load    time.Duration // opening, checking and preparing the weights
+}
+
+// open checks the command's flags, then the weights, and loads the model as
+// they say. The caller closes the runner, and the pack after it.
+func (p *packOf) open(c *urfave.Context) (*runner, error) {
+	start := time.Now()
+	var o backend.Options
+	var err error
+	if o.Activations, err = backend.ParseActivations(c.String("activations")); err != nil {
+		return nil, cli.Usagef("", "--activations: %s", err)
+	}
+	if o.KV, err = backend.ParseKV(c.String("kv")); err != nil {
+		return nil, cli.Usagef("", "--kv: %s", err)
+	}
+	if o.Threads = c.Int("threads"); c.IsSet("threads") && (o.Threads < 1 || o.Threads > 1024) {
+		return nil, cli.Usagef("", "--threads %d is outside 1 to 1024", o.Threads)
+	}
+	if o.Threads == 0 {
+		o.Threads = machine.ReadThreads().Use
+	}
+	b, _, err := chooseBackend(c.String("backend"))
+	if err != nil {
+		return nil, err
+	}
+	m, err := p.Model()
+	if err != nil {
+		return nil, err
+	}
+	w, err := chooseWindow(c, m, o.KV, machine.ReadMemory().Available)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Validate(c, o.Threads); err != nil {
+		return nil, err
+	}
+	inst, err := b.Load(m, o)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", p.Name, err)
+	}
+	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Window: w, Load: time.Since(start)}, nil
+}
+
+// Close unloads the model; the pack stays open.
+func (r *runner) Close() error { return r.Instance.Close() }
+
+// window is the context that was chosen, and why.
+type window struct {
+	Tokens int    `json:"tokens"`
+	Why    string `json:"why"`
+}
+
+// usable is the part of free memory that a run may plan with; a tenth is left
+// to others and to what the plan does not know of.
+func usable(free int64) int64 { return free - free/10 }
+
+// chooseWindow returns the context asked for with -c, which must be possible,
+// or one that fits: all the model was made for or, where memory is short, less.
+// free is in bytes, 0 if unknown.
+func chooseWindow(c *urfave.Context, m *ternary.Model, kv backend.KV, free int64) (window, error) {
+	weights := engine.WeightBytes(m)
+	largest, limit := m.MaxPosition, "all that the model was made for"
+	if free > 0 {
+		if n := engine.LargestContext(&m.Config, weights, kv, usable(free)); n < largest {
+			largest = n
+			limit = fmt.Sprintf("what fits into 9/10 of the free memory, %s, beside %s of weights; the model was made for %d", cli.Size(free), cli.Size(weights), m.MaxPosition)
+		}
+	}
+	asked := c.Int("context")
+	switch {
+	case c.IsSet("context") && asked < 1:
+		return window{}, cli.Usagef("", "-c %d: a context has at least 1 token", asked)
+	case asked > m.MaxPosition:
+		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", m.MaxPosition), "-c %d: the model was made for %d tokens", asked, m.MaxPosition)
+	case asked > largest && largest > 0:
+		p := engine.NewPlan(&m.Config, weights, kv, asked)
+		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory, %s are free: %w", asked, cli.Size(p.Total()), cli.Size(free), pack.ErrNoSpace),
+			fmt.Sprintf("use -c %d or less, or a smaller cache: --kv int8", largest))
+	case largest < 1:
+		p := engine.NewPlan(&m.Config, weights, kv, max(asked, 1))
+		return window{}, cli.WithHint(fmt.Errorf("the model needs %s of memory, %s are free: %w", cli.Size(p.Total()), cli.Size(free), pack.ErrNoSpace),
+			"nrun plan shows what needs it")
+	case asked > 0:
+		return window{asked, "asked for with -c"}, nil
+	}
+	return window{largest, limit}, nil
+}
+
+// contextHint adds the next thing to type to the error for a prompt that does
+// not fit.
+func contextHint(err error, m *ternary.Config) error {
+	var e *engine.ContextError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if e.Prompt < m.MaxPosition {
+		return cli.WithHint(err, fmt.Sprintf("raise it with -c %d (at most %d), or shorten the prompt", min(m.MaxPosition, e.Prompt+256), m.MaxPosition))
+	}
+	return cli.WithHint(err, fmt.Sprintf("the model was made for %d tokens: shorten the prompt", m.MaxPosition))
+}

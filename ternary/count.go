@@ -15,17 +15,16 @@ type rowCount struct {
 // row breaks a rule: bp and bn both set, br without either, or a bit set from
 // column cols on; findBad then says where, and the counts mean nothing.
 //
-// Whole words of 64 columns take four population counts for 24 bytes, so the
-// walk is bound by memory. The compiler removes the bounds checks.
+// Whole words of 64 columns take four population counts for 24 bytes.
 func countRow(bp, bn, br []byte, cols int) (c rowCount, ok bool) {
 	var bad uint64
 	bn, br = bn[:len(bp)], br[:len(bp)]
 	full := cols / 64 * 8
 	var plus, minus, hi, plusHi int
-	for i := 0; i+8 <= full && i+8 <= len(bp); i += 8 {
-		p := binary.LittleEndian.Uint64(bp[i : i+8 : len(bp)])
-		n := binary.LittleEndian.Uint64(bn[i : i+8 : len(bn)])
-		r := binary.LittleEndian.Uint64(br[i : i+8 : len(br)])
+	for i := 0; i+8 <= full && i+8 <= len(bp); i += 8 { // the second condition ends bounds checks
+		p := binary.LittleEndian.Uint64(bp[i : i+8])
+		n := binary.LittleEndian.Uint64(bn[i : i+8])
+		r := binary.LittleEndian.Uint64(br[i : i+8])
 		bad |= p&n | r&^(p|n)
 		plus += bits.OnesCount64(p)
 		minus += bits.OnesCount64(n)
@@ -101,29 +100,39 @@ func findBad(bp, bn, br []byte, cols int) (col int, part, found, expected string
 
 // sumInt8 returns the sum of q.
 //
-// Eight values at a time are made unsigned by adding 128 and summed in four
-// lanes of 16 bits; a lane takes 128 words of at most 510 before it must be
-// emptied.
+// Eight values at a time are made unsigned by adding 128 and summed in lanes of
+// 16 bits. A lane takes at most 510 from a word, so 128 words, one block, fit
+// two sets of lanes with room to spare.
 func sumInt8(q []int8) int64 {
+	const block = 1024
 	var sum int64
 	b := int8Bytes(q)
-	const flip = 0x8080808080808080
-	const even = 0x00ff00ff00ff00ff
-	for len(b) >= 8 {
-		n := min(len(b)/8, 128) * 8
-		var lanes uint64
-		for i := 0; i+8 <= n && i+8 <= len(b); i += 8 {
-			w := binary.LittleEndian.Uint64(b[i:i+8:len(b)]) ^ flip
-			lanes += w&even + w>>8&even
+	for ; len(b) >= block; b = b[block:] {
+		k := (*[block]byte)(b) // a fixed length needs no bounds checks
+		var lanes0, lanes1 uint64
+		for i := 0; i < block; i += 16 {
+			lanes0 += lanes(binary.LittleEndian.Uint64(k[i : i+8]))
+			lanes1 += lanes(binary.LittleEndian.Uint64(k[i+8 : i+16]))
 		}
-		for s := 0; s < 64; s += 16 {
-			sum += int64(lanes >> s & 0xffff)
-		}
-		sum -= 128 * int64(n)
-		b = b[n:]
+		sum += addLanes(lanes0) + addLanes(lanes1) - 128*block
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		sum += addLanes(lanes(binary.LittleEndian.Uint64(b))) - 128*8
 	}
 	for _, v := range b {
 		sum += int64(int8(v))
 	}
 	return sum
+}
+
+// lanes adds 128 to each of eight int8 values and adds them in pairs, giving
+// four lanes of 16 bits.
+func lanes(w uint64) uint64 {
+	const even = 0x00ff00ff00ff00ff
+	w ^= 0x8080808080808080
+	return w&even + w>>8&even
+}
+
+func addLanes(w uint64) int64 {
+	return int64(w&0xffff + w>>16&0xffff + w>>32&0xffff + w>>48)
 }

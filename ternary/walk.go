@@ -2,7 +2,9 @@ package ternary
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"runtime/debug"
 	"sync"
 )
 
@@ -18,6 +20,24 @@ type WalkOptions struct {
 type job struct {
 	bytes int64
 	do    func() error
+}
+
+// ErrFault is returned by walks over a mapped file that cannot be read any more.
+var ErrFault = errors.New("a mapped file cannot be read: it was cut short while open, or its disk failed")
+
+// run does the job and turns a fault of mapped memory, which would end the
+// program, into [ErrFault].
+func (j *job) run() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if _, fault := r.(interface{ Addr() uintptr }); fault {
+			err = ErrFault
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	return j.do()
 }
 
 // runJobs does jobs on several goroutines, started in order. It returns ctx's
@@ -50,7 +70,7 @@ func runJobs(ctx context.Context, jobs []job, o WalkOptions) error {
 				i := next
 				next++
 				mu.Unlock()
-				err := jobs[i].do()
+				err := jobs[i].run()
 				mu.Lock()
 				if err != nil && i < failed {
 					failed, first = i, err

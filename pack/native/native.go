@@ -8,6 +8,7 @@
 package native
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -55,7 +56,7 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	f := &File{name: path, data: m.data, unmap: m.close}
-	if err := f.parse(); err != nil {
+	if err := f.parse(fd); err != nil {
 		m.close()
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func OpenBytes(name string, b []byte) (*File, error) {
 		return nil, err
 	}
 	f := &File{name: name, data: b, unmap: func() error { return nil }}
-	if err := f.parse(); err != nil {
+	if err := f.parse(bytes.NewReader(b)); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -117,6 +118,10 @@ func (f *File) Close() error {
 // Place turns an error of the model, a [*ternary.Error], into a [*pack.Error]
 // with the place in the file. Other errors are returned as they are.
 func (f *File) Place(err error) error {
+	if errors.Is(err, ternary.ErrFault) {
+		return &pack.Error{Kind: pack.ErrTruncated, File: f.name, Offset: -1, Found: "reading failed", Err: err,
+			Hint: "let no other program change the file, and check the disk"}
+	}
 	var e *ternary.Error
 	if !errors.As(err, &e) {
 		return err

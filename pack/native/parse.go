@@ -3,6 +3,7 @@ package native
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 
 	"npack/pack"
@@ -11,16 +12,22 @@ import (
 
 // parser walks the records of a file. Every length is compared with the bytes
 // that are left before a slice is made of it.
+//
+// The few numbers that it needs are read from src. In a map each would be a page
+// fault, which costs several times as much as a read and, if the disk fails,
+// ends the program.
 type parser struct {
 	f      *File
+	src    io.ReaderAt
 	data   []byte
 	off    int64
 	record string // name of the record that is being read
+	buf    [headerSize]byte
 }
 
-// parse fills f.model and f.records from f.data.
-func (f *File) parse() error {
-	p := &parser{f: f, data: f.data, record: "header"}
+// parse fills f.model and f.records from f.data, whose bytes src gives too.
+func (f *File) parse(src io.ReaderAt) error {
+	p := &parser{f: f, src: src, data: f.data, record: "header"}
 	m := &f.model
 	if err := p.header(&m.Config); err != nil {
 		return err
@@ -68,17 +75,16 @@ func (f *File) parse() error {
 
 // header reads §1.
 func (p *parser) header(c *ternary.Config) error {
-	if err := p.need(headerSize); err != nil {
+	b, err := p.read(0, headerSize)
+	if err != nil {
 		return err
 	}
-	field := func(name string) int {
+	word := func(name string) uint32 {
 		off, _ := headerOffset(name)
-		return int(p.i32(off))
+		return binary.LittleEndian.Uint32(b[off:])
 	}
-	number := func(name string) float32 {
-		off, _ := headerOffset(name)
-		return math.Float32frombits(uint32(p.i32(off)))
-	}
+	field := func(name string) int { return int(int32(word(name))) }
+	number := func(name string) float32 { return math.Float32frombits(word(name)) }
 	if v := field("version"); v != 4 {
 		err := p.fail(pack.ErrUnsupported, 4, fmt.Sprintf("version is %d", v), "4")
 		err.Hint = "a newer program may be needed; if the file should be version 4 it is damaged"
@@ -112,7 +118,8 @@ func (p *parser) header(c *ternary.Config) error {
 
 // geometry reads the four numbers that start a matrix (§3, §4).
 func (p *parser) geometry(r *Record, s ternary.Shape) error {
-	if err := p.need(geometry); err != nil {
+	b, err := p.read(p.off, geometry)
+	if err != nil {
 		return err
 	}
 	for i, f := range []struct {
@@ -120,10 +127,9 @@ func (p *parser) geometry(r *Record, s ternary.Shape) error {
 		to   *int
 		want int // or 0
 	}{{"rows", &r.Rows, s.Rows}, {"cols", &r.Cols, s.Cols}, {"cols_pad", &r.ColsPad, 0}, {"row_stride", &r.Stride, 0}} {
-		off := p.off + int64(4*i)
-		*f.to = int(p.i32(off))
+		*f.to = int(int32(binary.LittleEndian.Uint32(b[4*i:])))
 		if f.want != 0 && *f.to != f.want {
-			return p.fail(pack.ErrCorrupt, off, fmt.Sprintf("%s is %d", f.name, *f.to), fmt.Sprintf("%d, from the header", f.want))
+			return p.fail(pack.ErrCorrupt, p.off+int64(4*i), fmt.Sprintf("%s is %d", f.name, *f.to), fmt.Sprintf("%d, from the header", f.want))
 		}
 	}
 	if r.ColsPad < r.Cols {
@@ -148,7 +154,11 @@ func (p *parser) tritRecord(name string, m *ternary.Matrix, s ternary.Shape) err
 	if err := p.need(size); err != nil {
 		return err
 	}
-	r.BiasFlag = p.i32(p.off + size - 4)
+	b, err := p.read(p.off+size-4, 4)
+	if err != nil {
+		return err
+	}
+	r.BiasFlag = int32(binary.LittleEndian.Uint32(b))
 	if r.BiasFlag != 0 {
 		size += 4 * rows
 		if err := p.need(size); err != nil {
@@ -229,8 +239,16 @@ func (p *parser) take(n int64) []byte {
 	return b
 }
 
-func (p *parser) i32(off int64) int32 {
-	return int32(binary.LittleEndian.Uint32(p.data[off:]))
+// read returns n bytes at off, valid until the next call.
+func (p *parser) read(off, n int64) ([]byte, error) {
+	if end := off + n; end > int64(len(p.data)) {
+		return nil, p.need(end - p.off)
+	}
+	b := p.buf[:n]
+	if _, err := p.src.ReadAt(b, off); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("%q: byte %d: %w", p.f.name, off, err)
+	}
+	return b, nil
 }
 
 func (p *parser) fail(kind error, off int64, found, expected string) *pack.Error {

@@ -46,13 +46,3 @@ func pow2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23) }
 
 // finite reports whether x is neither NaN nor infinite.
 func finite(x float32) bool { return math.Float32bits(x)>>23&0xff != 0xff }
-
-// allFinite reports whether all of x is.
-func allFinite(x []float32) bool {
-	for _, v := range x {
-		if !finite(v) {
-			return false
-		}
-	}
-	return true
-}

@@ -234,9 +234,6 @@ func (in *instance) head(batch []token, x [][]float32) error {
 				t.logits[r] = mul(float32(s), mul(w.Scale[r], scale))
 			}
 		})
-		if !allFinite(t.logits) {
-			return overflow(-1, "output")
-		}
 	}
 	return nil
 }
@@ -312,9 +309,11 @@ func (s *signs) set(w *ternary.Matrix, row int) {
 func (s *signs) sums(q []int32) (lo, hi int64) {
 	var sum [4]int64
 	for i, cols := range s {
+		var n int64
 		for _, c := range cols {
-			sum[i] += int64(q[c])
+			n += int64(q[c])
 		}
+		sum[i] = n
 	}
 	return sum[0] - sum[1], sum[2] - sum[3]
 }

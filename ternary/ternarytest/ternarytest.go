@@ -94,10 +94,10 @@ func (g *generator) next() uint32 {
 // signed returns a number in [-1, 1), a multiple of 2^-15 and so exact.
 func (g *generator) signed() float32 { return float32(int32(g.next())>>16) / 32768 }
 
-// near returns a number within a share of x. The share is a power of two, so
-// that its product is exact and fusing it with the addition changes nothing.
+// near returns a number within a share of x. The conversion of the product keeps
+// the compiler from fusing it with the addition.
 func (g *generator) near(x, share float32) float32 {
-	f := 1 + float64(g.signed())*float64(share)
+	f := 1 + float64(float64(g.signed())*float64(share))
 	return float32(float64(x) * f)
 }
 

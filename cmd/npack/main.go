@@ -1,0 +1,34 @@
+// Command npack looks into the files of two-magnitude ternary models: what is
+// in them, whether they are whole, and what a directory of them should be.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"npack/internal/cli"
+)
+
+func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is what main and the tests call.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	app := &urfave.App{
+		Name:     "npack",
+		Usage:    "inspect and verify two-magnitude ternary models",
+		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand()},
+	}
+	return cli.Run(context.Background(), app, args, cli.Streams{In: stdin, Out: stdout, Err: stderr})
+}
+
+// Flags that several commands have.
+func jsonFlag() urfave.Flag {
+	return &urfave.BoolFlag{Name: "json", Usage: "print one JSON object"}
+}
+
+func quietFlag(usage string) urfave.Flag {
+	return &urfave.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: usage}
+}

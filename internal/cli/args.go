@@ -126,7 +126,7 @@ func unknownCommand(app *urfave.App, name string) error {
 		names = append(names, c.Name)
 	}
 	hint := "commands: " + strings.Join(names, ", ")
-	if s := closest(name, names); s != "" {
+	if s := Closest(name, names); s != "" {
 		hint = fmt.Sprintf("did you mean %q?", s)
 	}
 	return Usagef(hint, "unknown command %q", name)
@@ -140,14 +140,14 @@ func unknownFlag(prog string, cmd *urfave.Command, arg, name string, known map[s
 		}
 	}
 	hint := seeHelp(prog, cmd)
-	if s := closest(name, names); s != "" {
+	if s := Closest(name, names); s != "" {
 		hint = fmt.Sprintf("did you mean %q?", "--"+s)
 	}
 	return Usagef(hint, "%s: unknown flag %q", cmd.Name, arg)
 }
 
-// closest returns the name most like s, or "" if none is near.
-func closest(s string, names []string) string {
+// Closest returns the name most like s, or "" if none is near.
+func Closest(s string, names []string) string {
 	best, at := 0.75, "" // Jaro-Winkler: one slip in a short word stays above
 	for _, n := range names {
 		d := smetrics.JaroWinkler(strings.ToLower(s), n, 0.7, 4)

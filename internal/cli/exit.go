@@ -97,8 +97,8 @@ func Hint(err error) string {
 	return ""
 }
 
-// report prints err as the commands do and returns its exit code.
-func report(w io.Writer, prog string, err error) int {
+// Report prints err as the commands do and returns its exit code.
+func Report(w io.Writer, prog string, err error) int {
 	code := exitCode(err)
 	if code == 0 {
 		return 0

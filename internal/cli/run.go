@@ -53,7 +53,7 @@ func Run(ctx context.Context, app *urfave.App, args []string, s Streams) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailed // the reader has gone (nrun … | head): nobody to tell
 	}
-	return report(s.Err, app.Name, err)
+	return Report(s.Err, app.Name, err)
 }
 
 // configure sets what all commands have alike.

@@ -30,6 +30,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func commands() []*urfave.Command {
 	return []*urfave.Command{
 		generateCommand(),
+		chatCommand(),
 		verifyCommand(),
 		tokenizeCommand(),
 		planCommand(),

@@ -146,7 +146,7 @@ func New(v Vocab) (*Tokenizer, error) {
 				return nil, fmt.Errorf("token %d %q: character %U is not of the byte-level alphabet: %w", id, v.Tokens[id], bad, ErrUnsupported)
 			}
 		}
-		if len(blob) > 1<<31 {
+		if uint64(len(blob)) > 1<<31 {
 			return nil, fmt.Errorf("vocabulary: over 2 GiB of text: %w", ErrUnsupported)
 		}
 		t.ends[id] = uint32(len(blob))

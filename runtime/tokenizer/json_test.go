@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 		{"right strip", set("rstrip", true, "added_tokens", 0), ErrUnsupported, "rstrip"},
 		{"normalized", set("normalized", true, "added_tokens", 0), ErrUnsupported, "normalized"},
 		{"added id negative", set("id", -1, "added_tokens", 0), ErrUnsupported, "-1"},
-		{"added id huge", set("id", 1<<40, "added_tokens", 0), ErrUnsupported, "1099511627776"},
+		{"added id huge", set("id", int64(1)<<40, "added_tokens", 0), ErrUnsupported, "1099511627776"},
 		{"added id taken", set("id", 5, "added_tokens", 0), ErrCorrupt, "id 5"},
 		{"added id twice", set("id", 4094, "added_tokens", 0), ErrCorrupt, "4094"},
 		{"added text twice", set("content", "<|im_end|>", "added_tokens", 0), ErrCorrupt, "<|im_end|>"},

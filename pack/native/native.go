@@ -57,6 +57,7 @@ func Open(path string) (*File, error) {
 	}
 	f := &File{name: path, data: m.data, unmap: m.close}
 	if err := f.parse(fd); err != nil {
+		err = f.explainPacked(fd, err)
 		m.close()
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func OpenBytes(name string, b []byte) (*File, error) {
 	}
 	f := &File{name: name, data: b, unmap: func() error { return nil }}
 	if err := f.parse(bytes.NewReader(b)); err != nil {
-		return nil, err
+		return nil, f.explainPacked(bytes.NewReader(b), err)
 	}
 	return f, nil
 }

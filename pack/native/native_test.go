@@ -303,7 +303,7 @@ func TestTruncated(t *testing.T) {
 func TestFlippedBytes(t *testing.T) {
 	b, _ := tv4z.Files.ReadFile("worked.bin")
 	for i := range b {
-		for _, v := range []byte{b[i] ^ 1, b[i] ^ 0x80, ^b[i], 0, 0xff} {
+		for _, v := range []byte{b[i] ^ 1, ^b[i]} {
 			bad := bytes.Clone(b)
 			bad[i] = v
 			check(t, bad)

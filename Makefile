@@ -1,0 +1,72 @@
+# Everything here works offline after `go mod download`, but for the tools that
+# `make tools` installs (linter, qemu, the Qwen3 tokenizer).
+export CGO_ENABLED = 0
+GO ?= go
+BIN := bin
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X npack/internal/cli.Version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Executions per fuzz target.
+FUZZ ?= 100000
+# Platforms that must build.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+.PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-0.6b info clean
+
+build: ## both programs, static
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
+
+try: build ## build, inspect the embedded model's file, let it tell a story, prove it
+	$(BIN)/npack inspect testdata/story
+	$(BIN)/nrun generate -p 'Once upon a time' -n 48
+	$(BIN)/nrun verify
+	$(BIN)/nrun verify testdata/storydraft
+
+info:
+	@$(GO) version
+	@uname -srm
+	@$(GO) run ./cmd/nrun info
+
+check: info lint build cross test subnormals noasm arm64 ## all that must pass
+
+lint:
+	@test -z "$$(gofmt -l cmd internal pack runtime ternary testdata)" || { gofmt -l cmd internal pack runtime ternary testdata; echo 'gofmt would change these files'; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+cross:
+	@for p in $(PLATFORMS); do echo "build $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -o /dev/null ./cmd/npack && GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -o /dev/null ./cmd/nrun || exit 1; done
+
+test:
+	$(GO) test ./...
+
+subnormals: ## the reference's arithmetic gives no subnormal result
+	$(GO) test -tags subnormals -run NoSubnormals ./runtime/reference
+
+noasm: ## the same tests with the generic kernels
+	$(GO) test -short -tags noasm ./ternary/... ./runtime/...
+
+# The golden logits and all bit-exact code on another architecture.
+arm64:
+	@command -v qemu-aarch64-static >/dev/null || { echo 'SKIP arm64: qemu-aarch64-static is not installed (Debian: qemu-user-static)'; exit 0; } ; \
+	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./pack/... ./runtime/backend/... ./runtime/reference ./runtime/engine/...
+
+# Each target for a number of executions, not for a time, so that runs compare.
+fuzz:
+	@for d in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | sed 's/func //'); do \
+	    echo "$$d $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ)x $$d || exit 1; \
+	  done; done
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+exhaustive: ## every float32 for exp, every stored prompt against float64 (minutes)
+	NPACK_EXHAUSTIVE=1 $(GO) test -count 1 -v -timeout 30m -run 'FunctionErrors|AgainstFloat64' ./runtime/reference
+
+generate: ## rewrite generated files; must leave the tree clean
+	$(GO) generate ./...
+	git diff --exit-code
+
+clean:
+	rm -rf $(BIN) dist

@@ -38,7 +38,7 @@ func generateCommand() *urfave.Command {
 			&urfave.BoolFlag{Name: "chat", Usage: "the prompt is a user's message: apply the pack's chat template"},
 			&urfave.StringFlag{Name: "system", Usage: "system prompt `TEXT`, with --chat"},
 			&urfave.StringFlag{Name: "think", Usage: "`on` or off: whether the model may think before it answers, with --chat"},
-			&urfave.StringSliceFlag{Name: "stop", Usage: "end before `TEXT` comes up; may be given again"},
+			&urfave.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "end before `TEXT` comes up; may be given again"},
 			&urfave.BoolFlag{Name: "ignore-eos", Usage: "go on where the model would end the text"},
 		}, samplingFlags(), runFlags(), []urfave.Flag{quietFlag("print the text alone"), jsonFlag()}),
 		Action: generate,

@@ -54,7 +54,7 @@ func chooseBackend(name string) (b backend.Backend, why string, err error) {
 func runFlags() []urfave.Flag {
 	return append(memoryFlags(),
 		&urfave.StringFlag{Name: "backend", Usage: "`NAME` of what runs the model; see nrun info"},
-		&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "use `N` threads; never changes the text"},
+		&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "use `N` threads; never changes the text", DefaultText: "what this process may use"},
 		&urfave.StringFlag{Name: "activations", Value: "exact", Usage: "`WIDTH` of activations: exact, int16 or int8"},
 	)
 }
@@ -62,7 +62,7 @@ func runFlags() []urfave.Flag {
 // memoryFlags are those that decide how much memory a run takes.
 func memoryFlags() []urfave.Flag {
 	return []urfave.Flag{
-		&urfave.IntFlag{Name: "context", Aliases: []string{"c"}, Usage: "room for `N` tokens, prompt and answer together (default: the model's, or what fits)"},
+		&urfave.IntFlag{Name: "context", Aliases: []string{"c"}, Usage: "room for `N` tokens, prompt and answer together", DefaultText: "the model's, or what fits"},
 		&urfave.StringFlag{Name: "kv", Value: "f16", Usage: "`TYPE` of the key/value cache: f16, f32 or int8"},
 	}
 }

@@ -18,19 +18,19 @@ import (
 func samplingFlags() []urfave.Flag {
 	return []urfave.Flag{
 		&urfave.Float64Flag{Name: "temperature", Aliases: []string{"temp"}, Usage: "`T`; 0 always takes the likeliest token"},
-		&urfave.Uint64Flag{Name: "seed", Usage: "`SEED` of the random numbers; the same seed gives the same text (default: a new one each time)"},
+		&urfave.Uint64Flag{Name: "seed", Usage: "`SEED` of the random numbers; the same seed gives the same text", DefaultText: "a new one each time"},
 		&urfave.IntFlag{Name: "top-k", Usage: "choose among the `K` likeliest tokens; 0 is off"},
 		&urfave.Float64Flag{Name: "top-p", Usage: "choose among the likeliest tokens that together reach probability `P`; 1 is off", Value: 1},
 		&urfave.Float64Flag{Name: "min-p", Usage: "leave out tokens less than `P` times as likely as the likeliest; 0 is off"},
 		&urfave.Float64Flag{Name: "repeat-penalty", Usage: "divide the logits of recent tokens by `R`; 1 is off", Value: 1},
 		&urfave.Float64Flag{Name: "presence-penalty", Usage: "subtract `A` from the logits of recent tokens; 0 is off"},
 		&urfave.Float64Flag{Name: "frequency-penalty", Usage: "subtract `A` for each time a token came up recently; 0 is off"},
-		&urfave.IntFlag{Name: "repeat-last-n", Usage: "recent means the last `N` tokens; 0 means all", Value: 64},
+		&urfave.IntFlag{Name: "repeat-last-n", Usage: "recent means the last `N` tokens; -1 means all", Value: 64},
 		&urfave.Float64Flag{Name: "dry-multiplier", Usage: "subtract `M` from what lengthens a repetition, more the longer it is; 0 is off, 0.8 is usual"},
 		&urfave.Float64Flag{Name: "dry-base", Usage: "`B`, by which that grows with each token", Value: 1.75},
 		&urfave.IntFlag{Name: "dry-allowed-length", Usage: "repetitions of less than `N` tokens are free", Value: 2},
-		&urfave.IntFlag{Name: "dry-penalty-last-n", Usage: "look for repetitions in the last `N` tokens; 0 means all"},
-		&urfave.StringSliceFlag{Name: "dry-sequence-breaker", Usage: "no repetition reaches across a token that holds `TEXT`; may be given again (default: newline, :, \", *)"},
+		&urfave.IntFlag{Name: "dry-penalty-last-n", Usage: "look for repetitions in the last `N` tokens; -1 means all", Value: -1},
+		&urfave.StringSliceFlag{Name: "dry-sequence-breaker", KeepSpace: true, Usage: "no repetition reaches across a token that holds `TEXT`; may be given again", DefaultText: `newline, :, ", *`},
 	}
 }
 
@@ -50,9 +50,15 @@ func sampling(c *urfave.Context, base engine.Sampling, tok func() (*tokenizer.To
 	if c.IsSet("top-k") {
 		s.TopK = c.Int("top-k")
 	}
-	s.PenaltyWindow = c.Int("repeat-last-n")
+	var err error
+	if s.PenaltyWindow, err = lastN(c, "repeat-last-n"); err != nil {
+		return s, err
+	}
 	if s.DRY.Multiplier != 0 {
-		s.DRY.Base, s.DRY.AllowedLength, s.DRY.Window = c.Float64("dry-base"), c.Int("dry-allowed-length"), c.Int("dry-penalty-last-n")
+		s.DRY.Base, s.DRY.AllowedLength = c.Float64("dry-base"), c.Int("dry-allowed-length")
+		if s.DRY.Window, err = lastN(c, "dry-penalty-last-n"); err != nil {
+			return s, err
+		}
 	}
 	if err := s.Validate(); err != nil {
 		return s, cli.Usagef("", "%s", err)
@@ -79,6 +85,16 @@ func sampling(c *urfave.Context, base engine.Sampling, tok func() (*tokenizer.To
 		s.Seed = uint64(binary.LittleEndian.Uint32(b[:]))
 	}
 	return s, nil
+}
+
+// lastN reads the length of a window: -1 on the command line means all tokens,
+// as in llama.cpp, which the engine calls 0.
+func lastN(c *urfave.Context, name string) (int, error) {
+	n := c.Int(name)
+	if n == 0 || n < -1 {
+		return 0, cli.Usagef("-1 means all tokens", "--%s %d looks at no tokens", name, n)
+	}
+	return max(n, 0), nil
 }
 
 // refuseIdle refuses flags that would have no effect, rather than ignore them.

@@ -10,7 +10,7 @@ import (
 
 // batch is how many prompts go through the model together. It changes no bit,
 // and reading the weights once for all of them makes a run faster.
-const batch = 8
+const batch = 16
 
 // Report is the outcome of [Compare].
 type Report struct {

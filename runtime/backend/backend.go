@@ -12,9 +12,9 @@ import (
 	"npack/ternary"
 )
 
-// Numerics is the version of NUMERICS.md that backends follow. Logits are equal
+// NumericsVersion is the version of NUMERICS.md that backends follow. Logits are equal
 // bit for bit only under the same version.
-const Numerics = 1
+const NumericsVersion = 1
 
 // Activations is the width of the fixed-point activations of linears, counted
 // in signed 8-bit planes (NUMERICS.md, "Fixed-point activations").

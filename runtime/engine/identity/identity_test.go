@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -149,7 +150,11 @@ func TestParse(t *testing.T) {
 		{"[0.5,0]", "[0.5,-1]", "trajectories[0].margins[1]: margin -1"},
 		{"[0.5,0]", "[0.5,1e999]", "1e999"},
 		{"[3,9]", "[3,9,9]", "margins: 2 margins, expected 3"},
-		{`"prompt_ids":[0]`, `"prompt_ids":[0,1,2,3]`, "trajectories[1]: 4 tokens of prompt and answer, expected at most 3, the context"},
+		{`"prompt_ids":[0]`, `"prompt_ids":[0,1,2,3]`, "trajectories[1].prompt_ids: 4 values, expected at most 3, the context"},
+		{`"prompt_ids":[0],"ids":[0]`, `"prompt_ids":[0,1],"ids":[0,1,2]`, "trajectories[1]: 4 tokens of prompt and answer, expected at most 3, the context"},
+		{`"trajectories":[`, `"trajectories":{},"x":[`, "trajectories: {}, expected a list"},
+		{`{"steps":2,`, `[{"steps":2,`, "not JSON"},
+		{`[{"prompt_text"`, `[7,{"prompt_text"`, "trajectories[0]: number, expected"},
 		{`"trajectories"`, `"prompts"`, "trajectories: no prompts"},
 		{`"prompt_text":"a"`, `"prompt_text":7`, "number, expected string"},
 		{`]}]}`, ``, "not JSON"},
@@ -171,6 +176,32 @@ func TestParse(t *testing.T) {
 	}
 	if _, err := Parse(make([]byte, MaxFile+1), 10, 3); err == nil {
 		t.Error("a file above the limit was read")
+	}
+}
+
+// TestParseMemory: large files of small lies are refused before they take
+// memory for what they announce.
+func TestParseMemory(t *testing.T) {
+	fill := func(front, item string) []byte {
+		return []byte(front + strings.Repeat(item+",", (MaxFile-100)/(len(item)+1)) + item + "]}]}")
+	}
+	for _, data := range [][]byte{
+		fill(`{"trajectories":[{"ids":[1],"margins":[1`, "0"),
+		fill(`{"trajectories":[{"prompt_ids":[`, "0"),
+		[]byte(`{"trajectories":[` + strings.Repeat("{},", MaxFile/3-20) + `{}]}`),
+		[]byte(`{"trajectories":` + strings.Repeat("[", 9000)),
+		[]byte(`{"trajectories":[{"ids":[` + strings.Repeat("[],", MaxFile/3-20) + `[]]}]}`),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse(data, 10, 1000)
+		runtime.ReadMemStats(&after)
+		if err == nil {
+			t.Errorf("accepted %.40s", data)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 8*MaxFile {
+			t.Errorf("%.40s: %d bytes allocated for a file of %d", data, took, len(data))
+		}
 	}
 }
 

@@ -1,11 +1,6 @@
 package tokenizer
 
-import (
-	"math"
-	"sync/atomic"
-)
-
-const noRank = math.MaxInt32
+import "sync/atomic"
 
 // shortWord is the length in bytes up to which a word is merged by looking for
 // the lowest rank each time. That is quadratic, and faster than a heap for
@@ -15,13 +10,13 @@ const shortWord = 32
 
 // scratch is what one call of Encode works in; calls share them by a pool.
 type scratch struct {
-	text  []byte   // text between two added tokens, gathered from pieces
-	ids   []int32  // symbols of a word
-	ranks []int32  // ranks[i]: merge of symbol i with its right neighbour
-	next  []int32  // long words: index of the right neighbour, len(ids) at the end
-	prev  []int32  // long words: index of the left neighbour, -1 at the start
-	heap  []uint64 // long words: rank<<32 | index, smallest first
-	steps int      // merges tried, counted for a test of the bound
+	text  []byte    // text between two added tokens, gathered from pieces
+	ids   []int32   // long words: symbols, by the index of their first byte
+	pairs []mergeTo // long words: of symbol i with its right neighbour
+	next  []int32   // long words: index of the right neighbour, len(ids) at the end
+	prev  []int32   // long words: index of the left neighbour, -1 at the start
+	heap  []uint64  // long words: rank<<32 | index, smallest first
+	steps int       // entries taken off the heap, counted for a test of the bound
 }
 
 // maxKept is the capacity, in elements, above which scratch is not kept.
@@ -47,7 +42,7 @@ func (t *Tokenizer) appendWord(dst []int32, word string, s *scratch) []int32 {
 	}
 	start := len(dst)
 	if len(word) <= shortWord {
-		dst = t.mergeShort(dst, word, s)
+		dst = t.mergeShort(dst, word)
 	} else {
 		dst = t.mergeLong(dst, word, s)
 	}
@@ -80,37 +75,35 @@ func (t *Tokenizer) noteWhole(id int32, yes bool) {
 
 // mergeShort is the definition: again and again the leftmost of the pairs with
 // the lowest rank becomes one symbol.
-func (t *Tokenizer) mergeShort(dst []int32, word string, s *scratch) []int32 {
+func (t *Tokenizer) mergeShort(dst []int32, word string) []int32 {
 	start := len(dst)
 	for i := range len(word) {
 		dst = append(dst, t.byteID[word[i]])
 	}
 	ids := dst[start:]
-	var rankBuf, joinBuf [shortWord]int32
-	ranks, joins := rankBuf[:len(ids)-1], joinBuf[:len(ids)-1]
-	for i := range ranks {
-		ranks[i], joins[i] = t.pairs.find(ids[i], ids[i+1])
+	var buf [shortWord]mergeTo
+	pairs := buf[:len(ids)-1] // of each symbol with its right neighbour
+	for i := range pairs {
+		pairs[i] = t.pairs.find(ids[i], ids[i+1])
 	}
 	for {
-		best, at := int32(noRank), 0
-		for i, r := range ranks {
-			if r < best {
-				best, at = r, i
+		best, at := noMerge, 0
+		for i, p := range pairs {
+			if p < best {
+				best, at = p, i
 			}
 		}
-		if best == noRank {
+		if best == noMerge {
 			return dst[:start+len(ids)]
 		}
-		s.steps++
-		ids[at] = joins[at]
+		ids[at] = best.result()
 		ids = append(ids[:at+1], ids[at+2:]...)
-		ranks = append(ranks[:at], ranks[at+1:]...)
-		joins = append(joins[:at], joins[at+1:]...)
+		pairs = append(pairs[:at], pairs[at+1:]...)
 		if at > 0 {
-			ranks[at-1], joins[at-1] = t.pairs.find(ids[at-1], ids[at])
+			pairs[at-1] = t.pairs.find(ids[at-1], ids[at])
 		}
-		if at < len(ranks) {
-			ranks[at], joins[at] = t.pairs.find(ids[at], ids[at+1])
+		if at < len(pairs) {
+			pairs[at] = t.pairs.find(ids[at], ids[at+1])
 		}
 	}
 }
@@ -119,35 +112,32 @@ func (t *Tokenizer) mergeShort(dst []int32, word string, s *scratch) []int32 {
 // entry whose rank is no longer the one of its place is stale and skipped.
 func (t *Tokenizer) mergeLong(dst []int32, word string, s *scratch) []int32 {
 	n := len(word)
-	s.ids, s.ranks = grow(s.ids, n), grow(s.ranks, n)
-	s.next, s.prev = grow(s.next, n), grow(s.prev, n)
-	if s.heap = s.heap[:0]; cap(s.heap) < n {
-		s.heap = make([]uint64, 0, n)
-	}
+	s.ids, s.next, s.prev, s.pairs = grow(s.ids, n), grow(s.next, n), grow(s.prev, n), grow(s.pairs, n)
+	s.heap = grow(s.heap, n)[:0]
 	for i := range n {
 		s.ids[i] = t.byteID[word[i]]
 		s.next[i], s.prev[i] = int32(i+1), int32(i-1)
 	}
 	for i := range int32(n) {
-		t.rankPair(s, i)
+		t.pairUp(s, i)
 	}
 	for len(s.heap) > 0 {
-		rank, i := int32(s.heap[0]>>32), int32(uint32(s.heap[0]))
+		rank, i := uint32(s.heap[0]>>32), int32(uint32(s.heap[0]))
 		s.pop()
 		s.steps++
-		if s.ranks[i] != rank {
+		if s.pairs[i].rank() != rank {
 			continue
 		}
+		s.ids[i] = s.pairs[i].result()
 		j := s.next[i]
-		_, s.ids[i] = t.pairs.find(s.ids[i], s.ids[j])
-		s.ranks[j] = noRank // symbol j is gone; its entries are stale
+		s.pairs[j] = noMerge // symbol j is gone; its entries are stale
 		s.next[i] = s.next[j]
 		if k := s.next[i]; int(k) < n {
 			s.prev[k] = i
 		}
-		t.rankPair(s, i)
+		t.pairUp(s, i)
 		if p := s.prev[i]; p >= 0 {
-			t.rankPair(s, p)
+			t.pairUp(s, p)
 		}
 	}
 	for i := int32(0); int(i) < n; i = s.next[i] {
@@ -156,20 +146,20 @@ func (t *Tokenizer) mergeLong(dst []int32, word string, s *scratch) []int32 {
 	return dst
 }
 
-// rankPair notes the merge of symbol i with its right neighbour, if any.
-func (t *Tokenizer) rankPair(s *scratch, i int32) {
-	s.ranks[i] = noRank
+// pairUp notes the merge of symbol i with its right neighbour, if any.
+func (t *Tokenizer) pairUp(s *scratch, i int32) {
+	s.pairs[i] = noMerge
 	if j := s.next[i]; int(j) < len(s.ids) {
-		s.ranks[i], _ = t.pairs.find(s.ids[i], s.ids[j])
+		s.pairs[i] = t.pairs.find(s.ids[i], s.ids[j])
 	}
-	if s.ranks[i] != noRank {
-		s.push(uint64(s.ranks[i])<<32 | uint64(i))
+	if s.pairs[i] != noMerge {
+		s.push(uint64(s.pairs[i].rank())<<32 | uint64(i))
 	}
 }
 
-func grow(b []int32, n int) []int32 {
+func grow[E any](b []E, n int) []E {
 	if cap(b) < n {
-		return make([]int32, n)
+		return make([]E, n)
 	}
 	return b[:n]
 }

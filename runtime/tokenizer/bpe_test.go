@@ -78,7 +78,7 @@ func checkMerges(t *testing.T, tok *Tokenizer, word string) {
 	t.Helper()
 	want := naive(tok, word)
 	if len(word) <= shortWord {
-		if got := tok.mergeShort(nil, word, new(scratch)); !slices.Equal(got, want) {
+		if got := tok.mergeShort(nil, word); !slices.Equal(got, want) {
 			t.Errorf("mergeShort(%q)\n got %v\nwant %v", word, got, want)
 		}
 	}

@@ -21,10 +21,18 @@ type pairTable struct {
 }
 
 type pairSlot struct {
-	key    uint64 // left+1 in the upper half, right in the lower; 0 is empty
-	rank   int32
-	result int32
+	key uint64 // left+1 in the upper half, right in the lower; 0 is empty
+	to  mergeTo
 }
+
+// mergeTo is a merge as seen from its pair: the rank in the upper half, the
+// resulting token in the lower. The smaller one goes first.
+type mergeTo uint64
+
+const noMerge mergeTo = 1<<64 - 1
+
+func (m mergeTo) rank() uint32  { return uint32(m >> 32) }
+func (m mergeTo) result() int32 { return int32(uint32(m)) }
 
 func pairKey(left, right int32) uint64 { return uint64(left+1)<<32 | uint64(right) }
 
@@ -44,26 +52,26 @@ func (p *pairTable) fill(merges []merge) error {
 		i := p.slot(key)
 		for p.slots[i].key != 0 {
 			if p.slots[i].key == key {
-				return fmt.Errorf("merge %d: same pair as merge %d: %w", rank, p.slots[i].rank, ErrCorrupt)
+				return fmt.Errorf("merge %d: same pair as merge %d: %w", rank, p.slots[i].to.rank(), ErrCorrupt)
 			}
 			i = (i + 1) & mask
 		}
-		p.slots[i] = pairSlot{key, int32(rank), m.result}
+		p.slots[i] = pairSlot{key, mergeTo(rank)<<32 | mergeTo(m.result)}
 	}
 	return nil
 }
 
-// find returns the rank and result of a merge, or noRank.
-func (p *pairTable) find(left, right int32) (rank, result int32) {
+// find returns what left and right merge to, or noMerge.
+func (p *pairTable) find(left, right int32) mergeTo {
 	key := pairKey(left, right)
 	mask := uint64(len(p.slots) - 1)
 	for i := p.slot(key); ; i = (i + 1) & mask {
 		s := &p.slots[i]
 		if s.key == key {
-			return s.rank, s.result
+			return s.to
 		}
 		if s.key == 0 {
-			return noRank, -1
+			return noMerge
 		}
 	}
 }

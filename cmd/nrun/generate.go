@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -170,6 +171,9 @@ func generatePrompt(c *urfave.Context, p *packOf, vocab int) ([]int32, error) {
 			msgs = append(msgs, chat.Message{Role: chat.System, Content: c.String("system")})
 		}
 		ids, _, err := p.Prompt(c.Context, append(msgs, chat.Message{Role: chat.User, Content: text}), o)
+		if errors.Is(err, chat.ErrNoThinking) {
+			err = cli.Usagef("leave --think out", "--think: %s", err)
+		}
 		return ids, err
 	}
 	tok, err := p.Tokenizer()

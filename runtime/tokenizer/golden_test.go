@@ -112,15 +112,16 @@ func checkGolden(t *testing.T, tok *Tokenizer, g *goldenFile) {
 	}
 }
 
-// TestClasses compares the class of every code point, and its NFC, with the
-// reference.
+// TestClasses compares the class of every code point, its NFC, and its place
+// among combining marks, with the reference.
 func TestClasses(t *testing.T) {
 	var want struct {
 		Classes string `json:"classes_sha256"`
 		NFC     string `json:"nfc_sha256"`
+		Marks   string `json:"marks_sha256"`
 	}
 	readGolden(t, "classes.json", &want)
-	classes, forms := sha256.New(), sha256.New()
+	classes, forms, marks := sha256.New(), sha256.New(), sha256.New()
 	scan := newScanner()
 	var buf []byte
 	for r := range rune(utf8.MaxRune + 1) {
@@ -134,6 +135,7 @@ func TestClasses(t *testing.T) {
 		}
 		buf = append(buf, "OLNSS"[got])
 		forms.Write([]byte(nfc(s) + "\n"))
+		marks.Write([]byte(nfc("e"+s+"\u0316\u0301") + "\n"))
 	}
 	classes.Write(buf)
 	if got := hex.EncodeToString(classes.Sum(nil)); got != want.Classes {
@@ -141,6 +143,9 @@ func TestClasses(t *testing.T) {
 	}
 	if got := hex.EncodeToString(forms.Sum(nil)); got != want.NFC {
 		t.Errorf("NFC: sha256 %s, expected %s", got, want.NFC)
+	}
+	if got := hex.EncodeToString(marks.Sum(nil)); got != want.Marks {
+		t.Errorf("NFC among marks: sha256 %s, expected %s", got, want.Marks)
 	}
 }
 

@@ -19,6 +19,8 @@ TEXTS = [
     # more than 30 marks in a row: golang.org/x/text would put a U+034F among them
     "Z" + "\u0316\u0301" * 20 + "a" + "\u0335" * 64 + "lgo", "e" + "\u0316" * 31 + "\u0301", "\u0301" * 100, "e\u0301" * 40,
     "\u1100\u1161" + "\u0301\u0316" * 18 + "\uac00\u11a8",
+    # marks that are newer than the reference's tables
+    "a\u07fd\u05ac\u0592", "e\u07fd\u0301", "e\u1abf\u0316\u0301", "\U00011935\U00011930", "\U00011938\u0301", "e\u0301\u0d3b\u0316\u0301",
     # scripts
     "日本語のテキスト、カタカナ。", "简体中文和繁體中文", "한국어 텍스트", "مرحبا بالعالم ١٢٣", "שָׁלוֹם עולם", "हिन्दी में पाठ १२", "ภาษาไทย",
     "Ελληνικά Ωμέγα", "Привет, мир!", "Tiếng Việt có dấu", "ქართული", "አማርኛ", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝟘𝟙𝟚", "𓂀𓁹", "ꦲꦏ꧀ꦱꦫ",
@@ -93,9 +95,11 @@ def classes():
     letters = "".join(kind.get(c, "O") for c in chars)
     nfc = normalizers.NFC()
     one = "".join(nfc.normalize_str(c) + "\n" for c in chars)
+    among = "".join(nfc.normalize_str("e" + c + "\u0316\u0301") + "\n" for c in chars)
     out = {"made_by": "make_golden.py", "oracle": "tokenizers " + tokenizers.__version__,
-           "about": "sha256 over all code points but surrogates: one of L N S O each; NFC of each and a newline",
-           "classes_sha256": hashlib.sha256(letters.encode()).hexdigest(), "nfc_sha256": hashlib.sha256(one.encode()).hexdigest()}
+           "about": "sha256 over all code points but surrogates: one of L N S O each; NFC of each and a newline; NFC of e, each, U+0316, U+0301 and a newline",
+           "classes_sha256": hashlib.sha256(letters.encode()).hexdigest(), "nfc_sha256": hashlib.sha256(one.encode()).hexdigest(),
+           "marks_sha256": hashlib.sha256(among.encode()).hexdigest()}
     with open(os.path.join(OUT, "classes.json"), "w") as f:
         f.write(json.dumps(out, indent=1) + "\n")
 

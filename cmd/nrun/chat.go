@@ -32,7 +32,7 @@ func chatCommand() *urfave.Command {
 			&urfave.StringFlag{Name: "system", Usage: "system prompt `TEXT`"},
 			&urfave.StringFlag{Name: "think", Usage: "`on` or off: whether the model may think before it answers"},
 			&urfave.IntFlag{Name: "n", Usage: "end an answer after `N` tokens; 0: at the end of the context"},
-			&urfave.StringSliceFlag{Name: "stop", Usage: "end an answer before `TEXT` comes up; may be given again"},
+			&urfave.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "end an answer before `TEXT` comes up; may be given again"},
 			&urfave.StringFlag{Name: "load", Usage: "go on with the chat saved in `FILE`"},
 			&urfave.BoolFlag{Name: "no-history", Usage: "keep what is typed out of the history file"},
 		}, samplingFlags(), runFlags(), []urfave.Flag{quietFlag("print answers and errors alone")}),
@@ -89,6 +89,8 @@ func chatLoop(ctx context.Context, in input, k *conversation) error {
 		switch {
 		case errors.Is(err, errInterrupted):
 			k.note("Ctrl-D or /exit leaves the chat")
+			continue
+		case errors.Is(err, errCleared):
 			continue
 		case errors.Is(err, io.EOF):
 			return nil

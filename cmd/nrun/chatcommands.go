@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"npack/internal/cli"
 	"npack/internal/outfile"
@@ -50,8 +51,10 @@ func commandNames() []string {
 
 // command runs a line that begins with a slash.
 func (k *conversation) command(ctx context.Context, line string) error {
-	name, arg, _ := strings.Cut(line[1:], " ")
-	name, arg = strings.TrimSpace(name), strings.TrimSpace(arg)
+	name, arg := line[1:], ""
+	if i := strings.IndexFunc(name, unicode.IsSpace); i >= 0 {
+		name, arg = name[:i], strings.TrimSpace(name[i:])
+	}
 	for _, c := range chatCommands() {
 		if c.name != name {
 			continue
@@ -159,16 +162,15 @@ func (k *conversation) saveCommand(_ context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(savedChat{k.runner.Name, k.all()}, "", "  ")
-	if err != nil {
-		return err
-	}
-	f, err := outfile.Create(path, int64(len(data)+1))
+	f, err := outfile.Create(path, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Abort()
-	if _, err := f.Write(append(data, '\n')); err != nil {
+	e := json.NewEncoder(f)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(savedChat{k.runner.Name, k.all()}); err != nil {
 		return err
 	}
 	if err := f.Commit(); err != nil {

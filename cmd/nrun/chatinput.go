@@ -20,14 +20,18 @@ import (
 // input is where lines come from: an editor on a terminal, or a plain stream.
 type input interface {
 	// line returns the next line without its end; first is false for further
-	// lines of one message. It returns io.EOF at the end of input and
-	// errInterrupted if Ctrl-C was typed instead.
+	// lines of one message. It returns io.EOF at the end of input, and
+	// errCleared or errInterrupted if Ctrl-C was typed after something or
+	// after nothing.
 	line(ctx context.Context, first bool) (string, error)
 	interactive() bool
 	Close() error
 }
 
-var errInterrupted = errors.New("interrupted at the prompt")
+var (
+	errInterrupted = errors.New("interrupted at the prompt")
+	errCleared     = errors.New("line cleared")
+)
 
 // maxLineBytes bounds one line, and one message of several lines.
 const maxLineBytes = 4 << 20
@@ -138,12 +142,22 @@ func newStreamInput(r io.Reader, prompts io.Writer) *streamInput {
 }
 
 func (in *streamInput) line(ctx context.Context, first bool) (string, error) {
+	interrupted := make(chan struct{}, 1)
 	if in.prompts != nil {
 		io.WriteString(in.prompts, prompt(first))
+		defer cli.OnInterrupt(ctx, func() {
+			select {
+			case interrupted <- struct{}{}:
+			default:
+			}
+		})()
 	}
 	select {
 	case l := <-in.lines:
 		return l.text, l.err
+	case <-interrupted: // the terminal itself has forgotten the line
+		io.WriteString(in.prompts, "\n")
+		return "", errInterrupted
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -222,7 +236,10 @@ func (e *editor) line(ctx context.Context, first bool) (string, error) {
 	io.WriteString(e.out, pasteOff)
 	switch {
 	case ctx.Err() != nil:
+		io.WriteString(e.out, "\n") // what follows is no part of the line
 		return "", ctx.Err()
+	case errors.Is(err, readline.ErrInterrupt) && (s != "" || !first):
+		return "", errCleared
 	case errors.Is(err, readline.ErrInterrupt):
 		return "", errInterrupted
 	case err != nil:
@@ -277,8 +294,8 @@ func (p *pasteReader) translate(in []byte) {
 			p.pasting, p.cr = !p.pasting, false
 			in = in[len(mark):]
 			continue
-		case len(in) > 1 && len(in) < len(mark) && strings.HasPrefix(mark, string(in)):
-			p.held = in // a lone escape is a key; with more it may be a mark
+		case len(in) < len(mark) && strings.HasPrefix(mark, string(in)):
+			p.held = in // the editor, too, waits for what follows an escape
 			return
 		case !p.pasting:
 			p.out.WriteByte(in[0])

@@ -142,7 +142,7 @@ func (k *conversation) answer(ctx context.Context) error {
 		},
 	})
 	bar.Done()
-	if endErr := w.end(); err == nil {
+	if endErr := w.end(err != nil); err == nil {
 		err = endErr
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func (k *conversation) answer(ctx context.Context) error {
 		k.note("cut off at -n %d tokens", k.maxTokens)
 	case engine.FinishContext:
 		used := len(ids) + len(res.IDs)
-		err := fmt.Errorf("the context is full: %d tokens of prompt and %d of the answer, it holds %d", len(ids), len(res.IDs), k.session.Window())
+		err := fmt.Errorf("the context of %d tokens is full: %d were the prompt, the answer took the rest", k.session.Window(), len(ids))
 		if !k.interactive {
 			// The answer is not whole; who reads it from a pipe must know.
 			return cli.WithHint(err, k.contextHint(used))
@@ -232,8 +232,10 @@ func (w *turnWriter) show(thinking, answer string) error {
 	return err
 }
 
-// end shows what was held back and ends the line.
-func (w *turnWriter) end() error {
+// end shows what was held back and ends the line. In a pipe an empty answer is
+// an empty line, so that lines still tell which answer is whose; one that
+// failed is nothing.
+func (w *turnWriter) end(failed bool) error {
 	if w.split != nil {
 		if err := w.show(w.split.Close()); err != nil {
 			return err
@@ -243,14 +245,14 @@ func (w *turnWriter) end() error {
 		if w.thinking.Len() > 0 && w.k.interactive {
 			io.WriteString(w.k.err, "\n")
 		}
-		if w.k.interactive {
+		if w.k.interactive || failed {
 			return nil
 		}
 	}
 	if strings.HasSuffix(w.answer.String(), "\n") {
 		return nil
 	}
-	_, err := io.WriteString(w.k.out, "\n") // an empty answer is an empty line
+	_, err := io.WriteString(w.k.out, "\n")
 	return err
 }
 

@@ -33,7 +33,7 @@ func TestConfig(t *testing.T) {
 		{"vocab", func(c *Config) { c.Vocab = math.MaxInt32 }, any, "vocab"},
 		{"max_position", func(c *Config) { c.MaxPosition = 0 }, any, "max_position"},
 		{"wide heads", func(c *Config) { c.HeadDim = MaxWidth / 16 }, any, "n_heads"},
-		{"wide kv heads", func(c *Config) { c.Heads, c.KVHeads, c.HeadDim = 1, 3, MaxWidth / 2 }, any, "n_kv_heads"},
+		{"wide kv heads", func(c *Config) { c.Heads, c.KVHeads, c.HeadDim = 1, 3, MaxWidth/2 }, any, "n_kv_heads"},
 		{"eps 0", func(c *Config) { c.RMSEps = 0 }, any, "rms_norm_eps"},
 		{"eps NaN", func(c *Config) { c.RMSEps = float32(math.NaN()) }, any, "rms_norm_eps"},
 		{"theta", func(c *Config) { c.RopeTheta = float32(math.Inf(1)) }, any, "rope_theta"},

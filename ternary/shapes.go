@@ -26,7 +26,7 @@ func (m *Model) CheckShapes() error {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		for _, n := range l.Norms(&m.Config) {
-			if err := checkLen(LayerName(i, n.Name), PartNorm, len(*n.Data), n.Len); err != nil {
+			if err := checkLen(LayerName(i, n.Name), PartNorm, len(*n.Data), int64(n.Len)); err != nil {
 				return err
 			}
 		}
@@ -36,7 +36,7 @@ func (m *Model) CheckShapes() error {
 			}
 		}
 	}
-	if err := checkLen("output_norm", PartNorm, len(m.FinalNorm), m.Hidden); err != nil {
+	if err := checkLen("output_norm", PartNorm, len(m.FinalNorm), int64(m.Hidden)); err != nil {
 		return err
 	}
 	name := "output"
@@ -59,22 +59,23 @@ func (m *Matrix) checkShape(name string, s Shape) error {
 	if int64(m.Stride)*8 < int64(m.ColsPad) || m.Stride > MaxStride {
 		return fieldError(name, "row_stride", fmt.Sprintf("row_stride is %d", m.Stride), fmt.Sprintf("%d to %d bytes for cols_pad %d", (m.ColsPad+7)/8, MaxStride, m.ColsPad))
 	}
-	plane := m.Rows * m.Stride
+	plane, rows := int64(m.Rows)*int64(m.Stride), int64(m.Rows)
 	for _, p := range []struct {
-		part      string
-		got, want int
+		part string
+		got  int
+		want int64
 	}{
 		{PartBP, len(m.BP), plane}, {PartBN, len(m.BN), plane}, {PartBR, len(m.BR), plane},
-		{PartSLo, len(m.SLo), m.Rows}, {PartSHi, len(m.SHi), m.Rows},
-		{PartRSLo, len(m.RSLo), m.Rows}, {PartRSHi, len(m.RSHi), m.Rows},
+		{PartSLo, len(m.SLo), rows}, {PartSHi, len(m.SHi), rows},
+		{PartRSLo, len(m.RSLo), rows}, {PartRSHi, len(m.RSHi), rows},
 	} {
 		if err := checkLen(name, p.part, p.got, p.want); err != nil {
 			return err
 		}
 	}
-	bias := 0
+	bias := int64(0)
 	if m.BiasFlag != 0 {
-		bias = m.Rows
+		bias = rows
 	}
 	return checkLen(name, PartBias, len(m.Bias), bias)
 }
@@ -92,21 +93,21 @@ func (m *Int8Matrix) checkShape(name string, c *Config) error {
 	if m.Stride != m.ColsPad || m.Stride > MaxStride {
 		return fieldError(name, "row_stride", fmt.Sprintf("row_stride is %d", m.Stride), fmt.Sprintf("cols_pad, %d, up to %d", m.ColsPad, MaxStride))
 	}
-	if err := checkLen(name, PartQ, len(m.Q), m.Rows*m.Stride); err != nil {
+	if err := checkLen(name, PartQ, len(m.Q), int64(m.Rows)*int64(m.Stride)); err != nil {
 		return err
 	}
-	if err := checkLen(name, PartScale, len(m.Scale), m.Rows); err != nil {
+	if err := checkLen(name, PartScale, len(m.Scale), int64(m.Rows)); err != nil {
 		return err
 	}
-	return checkLen(name, PartWSum, len(m.WSum), m.Rows)
+	return checkLen(name, PartWSum, len(m.WSum), int64(m.Rows))
 }
 
 // MaxStride is the largest row_stride, in bytes: what the container's field
 // holds. With at most 2^24 rows, 3 * rows * stride stays below 2^57.
 const MaxStride = 1<<31 - 1
 
-func checkLen(tensor, part string, got, want int) error {
-	if got != want {
+func checkLen(tensor, part string, got int, want int64) error {
+	if int64(got) != want {
 		return fieldError(tensor, part, fmt.Sprintf("%s holds %d", part, got), fmt.Sprint(want))
 	}
 	return nil

@@ -51,7 +51,7 @@ type speed struct {
 
 func (s speed) rate() float64 { return float64(s.Bytes) / s.Seconds }
 
-// bandwidth is the machine's, measured right after the walk.
+// bandwidth is the machine's, measured right before the walk.
 type bandwidth struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 	Threads        int     `json:"threads"`
@@ -71,6 +71,11 @@ func walk(c *urfave.Context, src formats.Source) (*occupancy, error) {
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
+	var memory *bandwidth
+	if c.Bool("bench") { // before the walk, so that the buffer and the walk's pages do not add up
+		b := membw.Read(threads, benchBuffer, time.Second)
+		memory = &bandwidth{b.BytesPerSecond, b.Threads, b.Bytes}
+	}
 	start := time.Now()
 	s, err := src.Model().Survey(c.Context, ternary.WalkOptions{Threads: threads,
 		Progress: func(done, total int64) { p.Show("reading weights", done, total) }})
@@ -83,10 +88,7 @@ func walk(c *urfave.Context, src formats.Source) (*occupancy, error) {
 		o.Warnings.First = src.Place(s.FirstMismatch).Error()
 		cli.Warn(c.App.ErrWriter, c.App.Name, "%s", o.Warnings)
 	}
-	if c.Bool("bench") {
-		b := membw.Read(threads, benchBuffer, time.Second)
-		o.Memory = &bandwidth{b.BytesPerSecond, b.Threads, b.Bytes}
-	}
+	o.Memory = memory
 	return o, nil
 }
 

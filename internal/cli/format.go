@@ -44,18 +44,18 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Version says which build this is: version, commit, compiler and platform.
-func Version() string {
-	version, commit := "(devel)", ""
+// Version is the release, set when linking: -X npack/internal/cli.Version=v1.2.
+var Version = "(devel)"
+
+// build says which build this is: version, commit, compiler and platform.
+func build() string {
+	commit := ""
 	if b, ok := debug.ReadBuildInfo(); ok {
-		if b.Main.Version != "" {
-			version = b.Main.Version
-		}
 		for _, s := range b.Settings {
 			if s.Key == "vcs.revision" {
 				commit = " " + s.Value[:min(12, len(s.Value))]
 			}
 		}
 	}
-	return fmt.Sprintf("%s%s %s %s/%s", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s%s %s %s/%s", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -47,8 +47,8 @@ func JSON(w io.Writer, v any) error {
 // Version is the release, set when linking: -X npack/internal/cli.Version=v1.2.
 var Version = "(devel)"
 
-// build says which build this is: version, commit, compiler and platform.
-func build() string {
+// Build says which build this is: version, commit, compiler and platform.
+func Build() string {
 	commit := ""
 	if b, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range b.Settings {

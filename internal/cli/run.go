@@ -58,7 +58,7 @@ func Run(ctx context.Context, app *urfave.App, args []string, s Streams) int {
 
 // configure sets what all commands have alike.
 func configure(app *urfave.App) {
-	app.Version = build()
+	app.Version = Build()
 	app.HideHelpCommand = true                           // arrange answers "help"
 	app.DisableSliceFlagSeparator = true                 // --stop "a,b" is one value
 	app.ExitErrHandler = func(*urfave.Context, error) {} // exit codes are Run's

@@ -65,7 +65,7 @@ func info(c *urfave.Context) error {
 		return err
 	}
 	out := machineInfo{
-		Version: cli.Version(), Numerics: backend.NumericsVersion,
+		Version: cli.Build(), Numerics: backend.NumericsVersion,
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 		CPU: machine.ReadCPU(), Threads: machine.ReadThreads(), Memory: machine.ReadMemory(),
 		Chosen: b.Name(), Why: why,

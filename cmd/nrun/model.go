@@ -144,11 +144,20 @@ func (p *packOf) Model() (*ternary.Model, error) {
 	return p.src.Model(), nil
 }
 
-// Validate walks over all weights, so that no kernel can meet a plane that
-// breaks a rule. It also brings a mapped file into memory.
+// Validate checks that the model can be run and walks over all its weights, so
+// that no kernel can meet a plane that breaks a rule. It also brings a mapped
+// file into memory.
 func (p *packOf) Validate(c *urfave.Context, threads int) error {
 	m, err := p.Model()
 	if err != nil {
+		return err
+	}
+	// A file may hold a model that no forward pass is defined for.
+	if err := m.Config.Validate(); err != nil {
+		var e *pack.Error
+		if err = p.src.Place(err); errors.As(err, &e) {
+			e.Kind = pack.ErrUnsupported
+		}
 		return err
 	}
 	m.Release = nil // the weights are wanted in memory from now on

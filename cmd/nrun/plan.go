@@ -59,7 +59,7 @@ func plan(c *urfave.Context) error {
 	}
 	mem, weights := machine.ReadMemory(), engine.WeightBytes(m)
 	w, err := chooseWindow(c, m, kv, mem.Available)
-	tooLarge := err != nil && c.Int("context") > 0 && c.Int("context") <= m.MaxPosition
+	tooLarge := err != nil && c.Int("context") > 0 && c.Int("context") <= engine.ModelContext(&m.Config)
 	if tooLarge { // the plan shows it
 		w = window{c.Int("context"), "asked for with -c"}
 	} else if err != nil {
@@ -69,7 +69,7 @@ func plan(c *urfave.Context) error {
 	out := planned{
 		Model: p.Name, KV: kv.String(), Context: w.Tokens, ContextWhy: w.Why,
 		Weights: e.Weights, KVBytes: e.Cache, KVPerToken: kv.BytesPerToken(&m.Config), Scratch: e.Scratch, Total: e.Total(),
-		Memory: mem, Fits: !tooLarge, LargestContext: m.MaxPosition, ModelContext: m.MaxPosition,
+		Memory: mem, Fits: !tooLarge, LargestContext: engine.ModelContext(&m.Config), ModelContext: engine.ModelContext(&m.Config),
 	}
 	if mem.Available > 0 {
 		out.LargestContext = engine.LargestContext(&m.Config, weights, kv, usable(mem.Available))
@@ -98,7 +98,7 @@ func plan(c *urfave.Context) error {
 	case tooLarge:
 		fmt.Fprintf(c.App.Writer, "does not fit; the largest context that does has %d tokens\n", out.LargestContext)
 	default:
-		fmt.Fprintf(c.App.Writer, "fits; the largest context that does has %d tokens (the model was made for %d)\n", out.LargestContext, m.MaxPosition)
+		fmt.Fprintf(c.App.Writer, "fits; the largest context that does has %d tokens (the model was made for %d)\n", out.LargestContext, out.ModelContext)
 	}
 	return nil
 }

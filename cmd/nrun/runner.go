@@ -140,20 +140,20 @@ func usable(free int64) int64 { return free - free/10 }
 // or one that fits: all the model was made for or, where memory is short, less.
 // free is in bytes, 0 if unknown.
 func chooseWindow(c *urfave.Context, m *ternary.Model, kv backend.KV, free int64) (window, error) {
-	weights := engine.WeightBytes(m)
-	largest, limit := m.MaxPosition, "all that the model was made for"
+	weights, most := engine.WeightBytes(m), engine.ModelContext(&m.Config)
+	largest, limit := most, "all that the model was made for"
 	if free > 0 {
 		if n := engine.LargestContext(&m.Config, weights, kv, usable(free)); n < largest {
 			largest = n
-			limit = fmt.Sprintf("what fits into 9/10 of the free memory, %s, beside %s of weights; the model was made for %d", cli.Size(free), cli.Size(weights), m.MaxPosition)
+			limit = fmt.Sprintf("what fits into 9/10 of the free memory, %s, beside %s of weights; the model was made for %d", cli.Size(free), cli.Size(weights), most)
 		}
 	}
 	asked := c.Int("context")
 	switch {
 	case c.IsSet("context") && asked < 1:
 		return window{}, cli.Usagef("", "-c %d: a context has at least 1 token", asked)
-	case asked > m.MaxPosition:
-		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", m.MaxPosition), "-c %d: the model was made for %d tokens", asked, m.MaxPosition)
+	case asked > most:
+		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", most), "-c %d: the model was made for %d tokens", asked, most)
 	case asked > largest && largest > 0:
 		p := engine.NewPlan(&m.Config, weights, kv, asked)
 		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory, %s are free: %w", asked, cli.Size(p.Total()), cli.Size(free), pack.ErrNoSpace),
@@ -175,8 +175,9 @@ func contextHint(err error, m *ternary.Config) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	if e.Prompt < m.MaxPosition {
-		return cli.WithHint(err, fmt.Sprintf("raise it with -c %d (at most %d), or shorten the prompt", min(m.MaxPosition, e.Prompt+256), m.MaxPosition))
+	most := engine.ModelContext(m)
+	if e.Prompt < most {
+		return cli.WithHint(err, fmt.Sprintf("raise it with -c %d (at most %d), or shorten the prompt", min(most, e.Prompt+256), most))
 	}
-	return cli.WithHint(err, fmt.Sprintf("the model was made for %d tokens: shorten the prompt", m.MaxPosition))
+	return cli.WithHint(err, fmt.Sprintf("the model was made for %d tokens: shorten the prompt", most))
 }

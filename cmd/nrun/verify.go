@@ -14,6 +14,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/pack"
+	"npack/runtime/engine"
 	"npack/runtime/engine/identity"
 	"npack/ternary"
 )
@@ -126,7 +127,7 @@ func trajectories(c *urfave.Context, p *packOf, m *ternary.Model) ([]set, error)
 }
 
 func parseTrajectories(name string, data []byte, m *ternary.Model) (set, error) {
-	list, err := identity.Parse(data, m.Vocab, m.MaxPosition)
+	list, err := identity.Parse(data, m.Vocab, engine.ModelContext(&m.Config))
 	var e *identity.FormatError
 	if errors.As(err, &e) {
 		kind := pack.ErrCorrupt

@@ -22,7 +22,7 @@
 //  4. Tokens are ranked: larger l first, among equals the smaller id. With
 //     Temperature 0 the first is the choice.
 //  5. Temperature: a token's weight is w = exp((l-max)/Temperature), rounded
-//     half to even to a multiple of 2^-44. From here on weights are integers in
+//     half to even to a multiple of 2^-39. From here on weights are integers in
 //     these units, and sums of them are exact in any order.
 //  6. Top-k keeps the first k in rank.
 //  7. Top-p keeps the shortest run from the first in rank whose weights reach

@@ -8,7 +8,7 @@ const (
 	ln2Hi = 0x1.62e42fee00000p-1
 	ln2Lo = 0x1.a39ef35793c76p-33
 	// expZero is the argument below which exp returns 0. Weights of tokens are
-	// multiples of 2^-44, so nothing that far down is ever drawn.
+	// multiples of 2^-39, so nothing that far down is ever drawn.
 	expZero = -700
 )
 

@@ -34,11 +34,18 @@ func NewPlan(c *ternary.Config, weights int64, kv backend.KV, context int) Plan 
 	}
 }
 
+// MaxContext is the longest context of any model: positions are below 2^20
+// (NUMERICS.md, rotary table).
+const MaxContext = 1 << 20
+
+// ModelContext is the longest context that a model of geometry c can have.
+func ModelContext(c *ternary.Config) int { return min(c.MaxPosition, MaxContext) }
+
 // LargestContext is the most tokens of context that the model was made for and
 // that fit into free bytes of memory; it may be 0.
 func LargestContext(c *ternary.Config, weights int64, kv backend.KV, free int64) int {
 	p := NewPlan(c, weights, kv, 0)
-	return int(max(0, min(int64(c.MaxPosition), (free-p.Total())/p.PerToken)))
+	return int(max(0, min(int64(ModelContext(c)), (free-p.Total())/p.PerToken)))
 }
 
 // WeightBytes is the size of all tensors of m as they are stored.

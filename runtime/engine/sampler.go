@@ -72,12 +72,12 @@ func (p *Sampling) penalised() bool {
 	return p.Repetition != 0 && p.Repetition != 1 || p.Presence != 0 || p.Frequency != 0 || p.DRY.Multiplier > 0
 }
 
-// weightBits is the number of binary places of a token's weight. A vocabulary
-// of 2^18 tokens of weight 1 still sums to less than 2^63.
-const weightBits = 44
+// weightBits is the number of binary places of a token's weight: the largest
+// vocabulary, 2^24 tokens, with weight 1 each still sums to 2^63.
+const weightBits = 39
 
-// weightZero is an argument of exp whose weight rounds to 0: ln(2^-45) is -31.19.
-const weightZero = -31.2
+// weightZero is an argument of exp whose weight rounds to 0: ln(2^-40) is -27.73.
+const weightZero = -27.8
 
 // candidate is a token that may be drawn.
 type candidate struct {
@@ -176,9 +176,9 @@ func (s *Sampler) draw(u uint64) int32 {
 	heap, total := s.cand, sum(s.cand)
 	ranked := func(i int) candidate { return s.cand[len(s.cand)-1-i] } // pop leaves them there
 	if s.p.TopP > 0 && s.p.TopP < 1 || s.p.MinP > 0 {
-		need := float64(total)
-		if s.p.TopP > 0 {
-			need *= s.p.TopP
+		need := math.Inf(1)
+		if s.p.TopP > 0 && s.p.TopP < 1 {
+			need = s.p.TopP * float64(total)
 		}
 		least := s.p.MinP * float64(heap[0].weight)
 		total = 0

@@ -63,7 +63,7 @@ func oracle(p Sampling, logits []float32, history []int32, u uint64) int32 {
 	var weights []uint64
 	var total uint64
 	for _, id := range ids {
-		w := uint64(math.RoundToEven(exp((l[id]-l[ids[0]])/p.Temperature) * (1 << 44)))
+		w := uint64(math.RoundToEven(exp((l[id]-l[ids[0]])/p.Temperature) * (1 << 39)))
 		weights = append(weights, w)
 		total += w
 	}
@@ -131,7 +131,7 @@ func settings(rng *rand.Rand) Sampling {
 		Temperature: choose(0, 0.01, 0.7, 1, 5),
 		TopK:        n(0, 0, 1, 2, 5, 40, 10000),
 		TopP:        choose(0, 1, 0.9, 0.5, 1e-9, 0.99999),
-		MinP:        choose(0, 0, 0.05, 0.5, 1),
+		MinP:        choose(0, 0, 0.05, 0.5, 1, 1e-13),
 	}
 }
 
@@ -178,7 +178,7 @@ func TestSamplerLargeVocabulary(t *testing.T) {
 	logits := noise(151_936, 3)
 	for i, p := range []Sampling{
 		{Temperature: 1}, {Temperature: 0.7, TopK: 20, TopP: 0.9}, {Temperature: 1, TopP: 0.95}, {Temperature: 2, MinP: 0.1},
-		{Temperature: 100}, {Temperature: 1, TopK: 151_935}, {Repetition: 1.2},
+		{Temperature: 100}, {Temperature: 0.3, MinP: 1e-13}, {Temperature: 1, TopK: 151_935}, {Repetition: 1.2},
 	} {
 		s, err := NewSampler(p)
 		if err != nil {

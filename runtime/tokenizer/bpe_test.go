@@ -52,9 +52,9 @@ func tinyVocab() Vocab {
 		v.Merges = append(v.Merges, m)
 		v.Tokens = append(v.Tokens, m[0]+m[1])
 	}
+	v.Tokens = append(v.Tokens, "cb") // no merge leads to it
 	n := int32(len(v.Tokens))
-	v.Tokens = append(v.Tokens, "", "", "cb") // the last one no merge leads to
-	v.Added = []Added{{n, "<|end|>", true}, {n + 1, "<think>", false}, {n + 3, "<|end|>\n", true}}
+	v.Added = []Added{{n, "<|end|>", true}, {n + 1, "<think>", false}, {n + 2, "<|end|>\n", true}}
 	return v
 }
 

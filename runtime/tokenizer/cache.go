@@ -205,5 +205,8 @@ func decodeCache(raw []byte, source [sha256.Size]byte) (*Tokenizer, error) {
 	if err := t.indexTokens(); err != nil {
 		return nil, err
 	}
-	return t, <-pairs
+	if err := <-pairs; err != nil {
+		return nil, err
+	}
+	return t, nil
 }

@@ -34,8 +34,8 @@ func TestTokens(t *testing.T) {
 	tok := tiny(t)
 	n := int32(tok.Len())
 	end, ok := tok.ID("<|end|>")
-	if !ok || end != n-4 {
-		t.Errorf("ID(<|end|>) = %d, %v, expected %d", end, ok, n-4)
+	if !ok || end != n-3 {
+		t.Errorf("ID(<|end|>) = %d, %v, expected %d", end, ok, n-3)
 	}
 	for _, c := range []struct {
 		id      int32
@@ -43,7 +43,7 @@ func TestTokens(t *testing.T) {
 		control bool
 	}{
 		{-1, "", false}, {n, "", false}, {1 << 30, "", false}, {-1 << 31, "", false},
-		{n - 1, "<|end|>\n", true}, {n - 2, "cb", false}, {n - 3, "<think>", false}, {end, "<|end|>", true},
+		{n - 1, "<|end|>\n", true}, {n - 2, "<think>", false}, {n - 4, "cb", false}, {end, "<|end|>", true},
 		{tok.byteID[' '], " ", false}, {tok.byteID[0xff], "\xff", false},
 	} {
 		if bytes, control := tok.Token(c.id); bytes != c.bytes || control != c.control {
@@ -61,6 +61,30 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestHoles: ids that no token has stand for nothing, also past the last token
+// of the model and before an added one.
+func TestHoles(t *testing.T) {
+	v := tinyVocab()
+	first := int32(len(v.Tokens) + len(v.Added))
+	last := first + 9
+	v.Added = append(v.Added, Added{last, "<far>", true})
+	tok, err := New(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.Len() != int(last)+1 {
+		t.Errorf("Len() = %d, expected %d", tok.Len(), last+1)
+	}
+	for id := first; id < last; id++ {
+		if bytes, control := tok.Token(id); bytes != "" || control {
+			t.Errorf("Token(%d) = %q, %v", id, bytes, control)
+		}
+	}
+	if got := tok.Encode(nil, "<far>"); len(got) != 1 || got[0] != last {
+		t.Errorf("Encode(<far>) = %v, expected %d", got, last)
+	}
+}
+
 // TestLongestMark: of two added tokens that start alike the longer one wins.
 func TestLongestMark(t *testing.T) {
 	tok := tiny(t)
@@ -69,10 +93,10 @@ func TestLongestMark(t *testing.T) {
 		text string
 		want []int32
 	}{
-		{"<|end|>", []int32{n - 4}},
+		{"<|end|>", []int32{n - 3}},
 		{"<|end|>\n", []int32{n - 1}},
 		{"<|end|>\n\n", []int32{n - 1, tok.byteID['\n']}},
-		{"<<think><|end|><|end|>\n", []int32{tok.byteID['<'], n - 3, n - 4, n - 1}},
+		{"<<think><|end|><|end|>\n", []int32{tok.byteID['<'], n - 2, n - 3, n - 1}},
 	} {
 		got := tok.Encode(nil, c.text)
 		if len(got) != len(c.want) {

@@ -28,6 +28,9 @@ func FromJSON(data []byte) (*Tokenizer, error) {
 	if v.Tokens, err = f.Model.Vocab.byID(); err != nil {
 		return nil, err
 	}
+	// The reference does not read an added token's id: it takes the model's, or
+	// the next free one, and warns. A file that says otherwise has two meanings.
+	free := int64(len(f.Model.Vocab.names))
 	for _, a := range f.Added {
 		if a.SingleWord || a.LStrip || a.RStrip || a.Normalized {
 			return nil, fmt.Errorf("added_tokens: %q: single_word, lstrip, rstrip or normalized is set: %w", a.Content, ErrUnsupported)
@@ -35,6 +38,10 @@ func FromJSON(data []byte) (*Tokenizer, error) {
 		if a.ID < 0 || a.ID >= maxTokens {
 			return nil, fmt.Errorf("added_tokens: %q: id %d: %w, expected 0 to %d", a.Content, a.ID, ErrUnsupported, maxTokens-1)
 		}
+		if inModel := a.ID < int64(len(v.Tokens)) && v.Tokens[a.ID] == a.Content; !inModel && a.ID != free {
+			return nil, fmt.Errorf("added_tokens: %q: id %d: %w, expected the next free id %d", a.Content, a.ID, ErrUnsupported, free)
+		}
+		free = max(free, a.ID+1)
 		v.Added = append(v.Added, Added{int32(a.ID), a.Content, a.Special})
 	}
 	return New(v)
@@ -130,10 +137,11 @@ func (f *jsonFile) check() (nfc bool, err error) {
 	refuse := func(key, format string, args ...any) (bool, error) {
 		return false, fmt.Errorf("%s: %s: %w", key, fmt.Sprintf(format, args...), ErrUnsupported)
 	}
-	for key, raw := range map[string]json.RawMessage{"truncation": f.Truncation, "padding": f.Padding} {
-		if len(raw) > 0 && string(raw) != "null" {
-			return refuse(key, "is set, expected null")
-		}
+	switch {
+	case len(f.Truncation) > 0 && string(f.Truncation) != "null":
+		return refuse("truncation", "is set, expected null")
+	case len(f.Padding) > 0 && string(f.Padding) != "null":
+		return refuse("padding", "is set, expected null")
 	}
 
 	switch m := f.Model; {

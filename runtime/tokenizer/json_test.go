@@ -47,6 +47,13 @@ func TestRefused(t *testing.T) {
 	set := func(key string, value any, path ...any) func(map[string]any) {
 		return func(f map[string]any) { obj(f, path...)[key] = value }
 	}
+	rename := func(from, to string) func(map[string]any) {
+		return func(f map[string]any) {
+			vocab := obj(f, "model", "vocab")
+			vocab[to] = vocab[from]
+			delete(vocab, from)
+		}
+	}
 	type m = map[string]any
 	for _, c := range []struct {
 		name   string
@@ -86,8 +93,9 @@ func TestRefused(t *testing.T) {
 		{"normalized", set("normalized", true, "added_tokens", 0), ErrUnsupported, "normalized"},
 		{"added id negative", set("id", -1, "added_tokens", 0), ErrUnsupported, "-1"},
 		{"added id huge", set("id", int64(1)<<40, "added_tokens", 0), ErrUnsupported, "1099511627776"},
-		{"added id taken", set("id", 5, "added_tokens", 0), ErrCorrupt, "id 5"},
-		{"added id twice", set("id", 4094, "added_tokens", 0), ErrCorrupt, "4094"},
+		{"added id taken", set("id", 5, "added_tokens", 0), ErrUnsupported, "id 5"},
+		{"added id not the next", set("id", 4094, "added_tokens", 0), ErrUnsupported, "4093"},
+		{"added id twice", set("id", 4093, "added_tokens", 1), ErrUnsupported, "4094"},
 		{"added text twice", set("content", "<|im_end|>", "added_tokens", 0), ErrCorrupt, "<|im_end|>"},
 		{"added text empty", set("content", "", "added_tokens", 0), ErrCorrupt, "empty"},
 		{"added text long", set("content", strings.Repeat("x", 513), "added_tokens", 0), ErrUnsupported, "513"},
@@ -98,10 +106,10 @@ func TestRefused(t *testing.T) {
 		{"id text", set("zz", "7", "model", "vocab"), ErrCorrupt, "zz"},
 		{"id object", set("zz", m{"a": 1}, "model", "vocab"), ErrCorrupt, "zz"},
 		{"empty token", set("", 4092, "model", "vocab"), ErrUnsupported, "empty"},
-		{"other alphabet", set("▁the", 5000, "model", "vocab"), ErrUnsupported, "U+2581"},
+		{"other alphabet", rename("A", "▁the"), ErrUnsupported, "U+2581"},
 		{"no vocab", set("vocab", m{}, "model"), ErrCorrupt, "model.vocab"},
 		{"vocab a list", set("vocab", []any{}, "model"), ErrCorrupt, "model.vocab"},
-		{"no byte", func(f map[string]any) { delete(obj(f, "model", "vocab"), "A") }, ErrUnsupported, "0x41"},
+		{"no byte", rename("A", "AAA"), ErrUnsupported, "0x41"},
 		{"merges an object", set("merges", m{}, "model"), ErrCorrupt, "model.merges"},
 		{"merge of three", set("merges", []any{"h e y"}, "model"), ErrCorrupt, "model.merges[0]"},
 		{"merge list of three", set("merges", []any{[]any{"h", "e", "y"}}, "model"), ErrCorrupt, "model.merges[0]"},

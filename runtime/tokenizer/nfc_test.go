@@ -26,6 +26,23 @@ func TestComposeSlowly(t *testing.T) {
 	}
 }
 
+// TestMarksPerCharacter is the assumption of differs.
+func TestMarksPerCharacter(t *testing.T) {
+	for r := range rune(utf8.MaxRune + 1) {
+		marks := 0
+		for d := norm.NFD.String(string(r)); d != ""; {
+			p := norm.NFD.PropertiesString(d)
+			if p.CCC() != 0 {
+				marks++
+			}
+			d = d[p.Size():]
+		}
+		if marks > 3 {
+			t.Errorf("%U decomposes into %d marks", r, marks)
+		}
+	}
+}
+
 func FuzzNFC(f *testing.F) {
 	f.Add("e\u0301")
 	f.Add("Z" + strings.Repeat("\u0316\u0301", 20))

@@ -129,54 +129,67 @@ func New(v Vocab) (*Tokenizer, error) {
 		literal[a.ID] = a.Text
 		t.added = append(t.added, addedToken{a.ID, a.Special})
 	}
-
-	size := 0
-	for _, s := range v.Tokens {
-		size += len(s)
+	if err := t.layOut(n, v.Tokens, literal); err != nil {
+		return nil, err
 	}
-	blob := make([]byte, 0, size)
-	t.ends = make([]uint32, n)
-	for id := range n {
-		if text, ok := literal[int32(id)]; ok {
-			blob = append(blob, text...)
-		} else {
-			var bad rune
-			if blob, bad = appendBytes(blob, v.Tokens[id]); bad >= 0 {
-				return nil, fmt.Errorf("token %d %q: character %U is not of the byte-level alphabet: %w", id, v.Tokens[id], bad, ErrUnsupported)
-			}
-		}
-		if uint64(len(blob)) > 1<<31 {
-			return nil, fmt.Errorf("vocabulary: over 2 GiB of text: %w", ErrUnsupported)
-		}
-		t.ends[id] = uint32(len(blob))
-	}
-	t.text = string(blob)
 	if err := t.indexTokens(); err != nil {
 		return nil, err
 	}
-
-	t.merges = make([]merge, len(v.Merges))
-	for i, m := range v.Merges {
-		left, bad := appendBytes(blob[:0], m[0])
-		both, bad2 := appendBytes(left, m[1])
-		blob = both
-		joined := string(both)
-		if max(bad, bad2) >= 0 {
-			return nil, fmt.Errorf("merge %d %q: character %U is not of the byte-level alphabet: %w", i, m, max(bad, bad2), ErrCorrupt)
-		}
-		for k, part := range [3]string{joined[:len(left)], joined[len(left):], joined} {
-			id, ok := t.names.find(t, part)
-			// A token that is only an added one is no part of the model.
-			if !ok || int(id) >= len(v.Tokens) || v.Tokens[id] == "" {
-				return nil, fmt.Errorf("merge %d %q: %q is no token: %w", i, m, part, ErrCorrupt)
-			}
-			*[3]*int32{&t.merges[i].left, &t.merges[i].right, &t.merges[i].result}[k] = id
-		}
+	if err := t.resolveMerges(v); err != nil {
+		return nil, err
 	}
 	if err := t.pairs.fill(t.merges); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// layOut puts the bytes of n tokens one after the other.
+func (t *Tokenizer) layOut(n int, names []string, literal map[int32]string) error {
+	var blob []byte
+	t.ends = make([]uint32, n)
+	for id := range n {
+		if text, ok := literal[int32(id)]; ok {
+			blob = append(blob, text...)
+		} else if id < len(names) {
+			var bad rune
+			if blob, bad = appendBytes(blob, names[id]); bad >= 0 {
+				return fmt.Errorf("token %d %q: character %U is not of the byte-level alphabet: %w", id, names[id], bad, ErrUnsupported)
+			}
+		}
+		if uint64(len(blob)) > 1<<31 {
+			return fmt.Errorf("vocabulary: over 2 GiB of text: %w", ErrUnsupported)
+		}
+		t.ends[id] = uint32(len(blob))
+	}
+	t.text = string(blob)
+	return nil
+}
+
+// resolveMerges turns names into ids.
+func (t *Tokenizer) resolveMerges(v Vocab) error {
+	t.merges = make([]merge, len(v.Merges))
+	var buf []byte
+	for i, m := range v.Merges {
+		left, bad := appendBytes(buf[:0], m[0])
+		both, worse := appendBytes(left, m[1])
+		if bad = max(bad, worse); bad >= 0 {
+			return fmt.Errorf("merge %d %q: character %U is not of the byte-level alphabet: %w", i, m, bad, ErrCorrupt)
+		}
+		buf = both
+		joined := string(both)
+		var ids [3]int32
+		for k, part := range [3]string{joined[:len(left)], joined[len(left):], joined} {
+			id, ok := t.names.find(t, part)
+			// A token that is only an added one is no part of the model.
+			if !ok || int(id) >= len(v.Tokens) || v.Tokens[id] == "" {
+				return fmt.Errorf("merge %d %q: %q is no token: %w", i, m, part, ErrCorrupt)
+			}
+			ids[k] = id
+		}
+		t.merges[i] = merge{ids[0], ids[1], ids[2]}
+	}
+	return nil
 }
 
 func checkAdded(a Added, tokens []string, seen map[int32]string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"text/tabwriter"
@@ -9,6 +10,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/internal/machine"
+	"npack/pack"
 	"npack/runtime/backend"
 	"npack/runtime/engine"
 )
@@ -48,6 +50,10 @@ func plan(c *urfave.Context) error {
 	if err != nil {
 		return cli.Usagef("", "--kv: %s", err)
 	}
+	asked, err := askedContext(c)
+	if err != nil {
+		return err
+	}
 	p, err := openPack(c)
 	if err != nil {
 		return err
@@ -58,10 +64,13 @@ func plan(c *urfave.Context) error {
 		return err
 	}
 	mem, weights := machine.ReadMemory(), engine.WeightBytes(m)
-	w, err := chooseWindow(c, m, kv, mem.Available)
-	tooLarge := err != nil && c.Int("context") > 0 && c.Int("context") <= engine.ModelContext(&m.Config)
-	if tooLarge { // the plan shows it
-		w = window{c.Int("context"), "asked for with -c"}
+	w, err := chooseWindow(asked, &m.Config, weights, kv, mem.Available)
+	tooLarge := errors.Is(err, pack.ErrNoSpace)
+	if tooLarge { // to see why is what the plan is for
+		w = window{asked, "asked for with -c"}
+		if asked == 0 {
+			w = window{engine.ModelContext(&m.Config), "all that the model was made for"}
+		}
 	} else if err != nil {
 		return err
 	}

@@ -98,6 +98,10 @@ func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	if o.Threads = c.Int("threads"); c.IsSet("threads") && (o.Threads < 1 || o.Threads > 1024) {
 		return nil, cli.Usagef("", "--threads %d is outside 1 to 1024", o.Threads)
 	}
+	asked, err := askedContext(c)
+	if err != nil {
+		return nil, err
+	}
 	if o.Threads == 0 {
 		o.Threads = machine.ReadThreads().Use
 	}
@@ -109,7 +113,7 @@ func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := chooseWindow(c, m, o.KV, machine.ReadMemory().Available)
+	w, err := chooseWindow(asked, &m.Config, engine.WeightBytes(m), o.KV, machine.ReadMemory().Available)
 	if err != nil {
 		return nil, err
 	}
@@ -136,36 +140,41 @@ type window struct {
 // to others and to what the plan does not know of.
 func usable(free int64) int64 { return free - free/10 }
 
-// chooseWindow returns the context asked for with -c, which must be possible,
-// or one that fits: all the model was made for or, where memory is short, less.
-// free is in bytes, 0 if unknown.
-func chooseWindow(c *urfave.Context, m *ternary.Model, kv backend.KV, free int64) (window, error) {
-	weights, most := engine.WeightBytes(m), engine.ModelContext(&m.Config)
-	largest, limit := most, "all that the model was made for"
+// askedContext reads -c; 0 means that it was not given.
+func askedContext(c *urfave.Context) (int, error) {
+	n := c.Int("context")
+	if c.IsSet("context") && n < 1 {
+		return 0, cli.Usagef("", "-c %d: a context has at least 1 token", n)
+	}
+	return n, nil
+}
+
+// chooseWindow returns the context asked for, which must be possible, or, for
+// 0, one that fits: all the model was made for or, where memory is short, less.
+// weights and free are in bytes; free is 0 if unknown.
+func chooseWindow(asked int, cfg *ternary.Config, weights int64, kv backend.KV, free int64) (window, error) {
+	most := engine.ModelContext(cfg)
+	largest, why := most, "all that the model was made for"
 	if free > 0 {
-		if n := engine.LargestContext(&m.Config, weights, kv, usable(free)); n < largest {
+		if n := engine.LargestContext(cfg, weights, kv, usable(free)); n < largest {
 			largest = n
-			limit = fmt.Sprintf("what fits into 9/10 of the free memory, %s, beside %s of weights; the model was made for %d", cli.Size(free), cli.Size(weights), most)
+			why = fmt.Sprintf("what fits into 9/10 of the free memory, %s, beside %s of weights; the model was made for %d", cli.Size(free), cli.Size(weights), most)
 		}
 	}
-	asked := c.Int("context")
+	needs := func(context int) string { return cli.Size(engine.NewPlan(cfg, weights, kv, context).Total()) }
 	switch {
-	case c.IsSet("context") && asked < 1:
-		return window{}, cli.Usagef("", "-c %d: a context has at least 1 token", asked)
 	case asked > most:
 		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", most), "-c %d: the model was made for %d tokens", asked, most)
-	case asked > largest && largest > 0:
-		p := engine.NewPlan(&m.Config, weights, kv, asked)
-		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory, %s are free: %w", asked, cli.Size(p.Total()), cli.Size(free), pack.ErrNoSpace),
-			fmt.Sprintf("use -c %d or less, or a smaller cache: --kv int8", largest))
-	case largest < 1:
-		p := engine.NewPlan(&m.Config, weights, kv, max(asked, 1))
-		return window{}, cli.WithHint(fmt.Errorf("the model needs %s of memory, %s are free: %w", cli.Size(p.Total()), cli.Size(free), pack.ErrNoSpace),
+	case largest == 0:
+		return window{}, cli.WithHint(fmt.Errorf("the model needs %s of memory; %s free, of which %s may be used: %w", needs(max(asked, 1)), cli.Size(free), cli.Size(usable(free)), pack.ErrNoSpace),
 			"nrun plan shows what needs it")
+	case asked > largest:
+		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory; %s free, of which %s may be used: %w", asked, needs(asked), cli.Size(free), cli.Size(usable(free)), pack.ErrNoSpace),
+			fmt.Sprintf("use -c %d or less, or a smaller cache: --kv int8", largest))
 	case asked > 0:
 		return window{asked, "asked for with -c"}, nil
 	}
-	return window{largest, limit}, nil
+	return window{largest, why}, nil
 }
 
 // contextHint adds the next thing to type to the error for a prompt that does

@@ -74,9 +74,6 @@ func New(inst backend.Instance, chunk int) *Engine {
 // Config returns the geometry of the model.
 func (e *Engine) Config() *ternary.Config { return e.inst.Config() }
 
-// Options returns how the model is run.
-func (e *Engine) Options() backend.Options { return e.inst.Options() }
-
 // ContextError says that a prompt is longer than the window. It wraps
 // [backend.ErrContext]. A prompt is never cut.
 type ContextError struct {

@@ -14,23 +14,12 @@ type rowCount struct {
 // countRow counts one row of Stride bytes in each plane. ok is false if the
 // row breaks a rule: bp and bn both set, br without either, or a bit set from
 // column cols on; findBad then says where, and the counts mean nothing.
-//
-// Whole words of 64 columns take four population counts for 24 bytes.
 func countRow(bp, bn, br []byte, cols int) (c rowCount, ok bool) {
-	var bad uint64
 	bn, br = bn[:len(bp)], br[:len(bp)]
-	full := cols / 64 * 8
-	var plus, minus, hi, plusHi int
-	for i := 0; i+8 <= full && i+8 <= len(bp); i += 8 { // the second condition ends bounds checks
-		p := binary.LittleEndian.Uint64(bp[i : i+8])
-		n := binary.LittleEndian.Uint64(bn[i : i+8])
-		r := binary.LittleEndian.Uint64(br[i : i+8])
-		bad |= p&n | r&^(p|n)
-		plus += bits.OnesCount64(p)
-		minus += bits.OnesCount64(n)
-		hi += bits.OnesCount64(r)
-		plusHi += bits.OnesCount64(p & r)
-	}
+	full := cols / 64 * 8 // at most a row: cols <= 8*stride
+	sums := countPlanes(bp[:full], bn[:full], br[:full])
+	plus, minus, hi, plusHi := int(sums[sumBP]), int(sums[sumBN]), int(sums[sumBR]), int(sums[sumBPBR])
+	bad := sums[badBits]
 	// The rest of the row holds up to 63 columns, then padding that must be 0.
 	for i := full; i < len(bp); i += 8 {
 		p, n, r := tailWord(bp[i:]), tailWord(bn[i:]), tailWord(br[i:])
@@ -48,6 +37,46 @@ func countRow(bp, bn, br []byte, cols int) (c rowCount, ok bool) {
 		plusLo: plus - plusHi, plusHi: plusHi,
 		minusLo: minus - (hi - plusHi), minusHi: hi - plusHi,
 	}, bad == 0
+}
+
+// What countPlanes returns: the bits set in bp, bn, br and bp&br, and a word
+// that is not 0 if bp and bn share a bit or br has one that neither has.
+const (
+	sumBP = iota
+	sumBN
+	sumBR
+	sumBPBR
+	badBits
+)
+
+// countPlanes counts planes of equal length, a multiple of 8 bytes.
+func countPlanes(bp, bn, br []byte) (sums [5]uint64) {
+	n := countPlanesFast(bp, bn, br, &sums)
+	countPlanesGeneric(bp[n:], bn[n:], br[n:], &sums)
+	return sums
+}
+
+// countPlanesGeneric adds to sums what is defined for countPlanes: four
+// population counts for 24 bytes.
+func countPlanesGeneric(bp, bn, br []byte, sums *[5]uint64) {
+	var bad uint64
+	var plus, minus, hi, plusHi int
+	bn, br = bn[:len(bp)], br[:len(bp)] // ends bounds checks
+	for i := 0; i+8 <= len(bp); i += 8 {
+		p := binary.LittleEndian.Uint64(bp[i : i+8])
+		n := binary.LittleEndian.Uint64(bn[i : i+8])
+		r := binary.LittleEndian.Uint64(br[i : i+8])
+		bad |= p&n | r&^(p|n)
+		plus += bits.OnesCount64(p)
+		minus += bits.OnesCount64(n)
+		hi += bits.OnesCount64(r)
+		plusHi += bits.OnesCount64(p & r)
+	}
+	sums[sumBP] += uint64(plus)
+	sums[sumBN] += uint64(minus)
+	sums[sumBR] += uint64(hi)
+	sums[sumBPBR] += uint64(plusHi)
+	sums[badBits] |= bad
 }
 
 // tailWord returns up to eight bytes as a little-endian word.
@@ -99,11 +128,17 @@ func findBad(bp, bn, br []byte, cols int) (col int, part, found, expected string
 }
 
 // sumInt8 returns the sum of q.
+func sumInt8(q []int8) int64 {
+	sum, n := sumInt8Fast(q)
+	return sum + sumInt8Generic(q[n:])
+}
+
+// sumInt8Generic is what is defined for sumInt8.
 //
 // Eight values at a time are made unsigned by adding 128 and summed in lanes of
 // 16 bits. A lane takes at most 510 from a word, so 128 words, one block, fit
 // two sets of lanes with room to spare.
-func sumInt8(q []int8) int64 {
+func sumInt8Generic(q []int8) int64 {
 	const block = 1024
 	var sum int64
 	b := int8Bytes(q)

@@ -64,12 +64,15 @@ func runJobs(ctx context.Context, jobs []job, o WalkOptions) error {
 	)
 	for range threads {
 		wg.Go(func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for next < failed && ctx.Err() == nil {
+			for {
+				mu.Lock()
 				i := next
 				next++
+				stop := i >= failed || ctx.Err() != nil
 				mu.Unlock()
+				if stop {
+					return
+				}
 				err := jobs[i].run()
 				mu.Lock()
 				if err != nil && i < failed {
@@ -79,6 +82,7 @@ func runJobs(ctx context.Context, jobs []job, o WalkOptions) error {
 				if o.Progress != nil {
 					o.Progress(done, total)
 				}
+				mu.Unlock()
 			}
 		})
 	}

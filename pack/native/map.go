@@ -2,9 +2,7 @@ package native
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"math"
 	"os"
 )
 
@@ -17,9 +15,6 @@ type mapping struct {
 
 // readFile is what mapFile falls back to: the whole file in ordinary memory.
 func readFile(f *os.File, size int64) (mapping, error) {
-	if size > math.MaxInt {
-		return mapping{}, fmt.Errorf("%s: %d bytes do not fit this machine's address space", f.Name(), size)
-	}
 	data := make([]byte, size)
 	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {
 		return mapping{}, err

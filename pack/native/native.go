@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"npack/pack"
@@ -50,6 +51,10 @@ func Open(path string) (*File, error) {
 	}
 	if err := checkKind(path, head, st.Size()); err != nil {
 		return nil, err
+	}
+	if st.Size() > math.MaxInt {
+		return nil, &pack.Error{Kind: pack.ErrNoSpace, File: path, Offset: -1, Found: fmt.Sprintf("the file has %d bytes", st.Size()),
+			Expected: fmt.Sprintf("at most %d, the address space of this program", math.MaxInt), Hint: "use the 64-bit program"}
 	}
 	m, err := mapFile(fd, st.Size())
 	if err != nil {

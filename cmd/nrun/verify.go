@@ -15,7 +15,7 @@ import (
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/runtime/engine"
-	"npack/runtime/engine/identity"
+	"npack/runtime/identity"
 	"npack/ternary"
 )
 

@@ -26,7 +26,9 @@ func TestMain(m *testing.M) {
 //	                          writes to stderr be one error and at most one hint
 //	json PATH VALUE           stdout must be one JSON object with that value
 //	poke FILE OFFSET HEX      overwrite bytes of a file
-//	cut FILE SIZE             shorten a file
+//	cut FILE SIZE             make a file that long
+//	ls DIR                    print the names in a directory, hidden ones too
+//	show FILE                 print a file
 func TestScripts(t *testing.T) {
 	data, err := filepath.Abs("../../testdata")
 	if err != nil {
@@ -42,7 +44,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits, "json": jsonValue, "poke": poke, "cut": cut,
+			"exits": exits, "json": jsonValue, "poke": poke, "cut": cut, "ls": ls, "show": show,
 		},
 	})
 }
@@ -112,4 +114,16 @@ func cut(ts *testscript.TestScript, neg bool, args []string) {
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
+}
+
+func ls(ts *testscript.TestScript, neg bool, args []string) {
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	for _, e := range entries {
+		fmt.Fprintln(ts.Stdout(), e.Name())
+	}
+}
+
+func show(ts *testscript.TestScript, neg bool, args []string) {
+	fmt.Fprint(ts.Stdout(), ts.ReadFile(args[0]))
 }

@@ -182,6 +182,9 @@ func TestParse(t *testing.T) {
 // TestParseMemory: large files of small lies are refused before they take
 // memory for what they announce.
 func TestParseMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIP: -short: 20 MB of JSON")
+	}
 	fill := func(front, item string) []byte {
 		return []byte(front + strings.Repeat(item+",", (MaxFile-100)/(len(item)+1)) + item + "]}]}")
 	}

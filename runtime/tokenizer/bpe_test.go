@@ -126,9 +126,9 @@ func TestLongWord(t *testing.T) {
 	tok := tiny(t)
 	for _, word := range []string{
 		strings.Repeat("a", 1<<20),
-		strings.Repeat("ab", 1<<19),
-		strings.Repeat("aabc", 1<<18),
-		strings.Repeat("中", 1<<18),
+		strings.Repeat("ab", 1<<17),
+		strings.Repeat("aabc", 1<<16),
+		strings.Repeat("中", 1<<16),
 	} {
 		s := new(scratch)
 		ids := tok.mergeLong(nil, word, s)

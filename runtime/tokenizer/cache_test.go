@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"npack/testdata/story"
@@ -120,25 +121,74 @@ func TestLoadQwen3(t *testing.T) {
 	checkGolden(t, tok, &g)
 }
 
-// FuzzDecodeCache gives every input a right checksum, so that what lies behind
-// it is reached.
-func FuzzDecodeCache(f *testing.F) {
-	raw := tiny(f).encodeCache([32]byte{})
-	body := raw[:len(raw)-sha256.Size]
-	f.Add(body)
-	for _, at := range []int{40, 44, 48, 52, 60, 60 + 4*268, len(body) - 30} {
-		bad := bytes.Clone(body)
-		binary.LittleEndian.PutUint32(bad[at:], 0x7fffffff)
-		f.Add(bad)
+// seal gives a body a right checksum, so that what lies behind it is reached.
+func seal(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return append(bytes.Clone(body), sum[:]...)
+}
+
+func tinyBody(tb testing.TB) []byte {
+	raw := tiny(tb).encodeCache([32]byte{})
+	return raw[:len(raw)-sha256.Size]
+}
+
+// TestHostileCache: files with a right checksum and a wrong content.
+func TestHostileCache(t *testing.T) {
+	tok := tiny(t)
+	ids, merges := len(tok.ends), len(tok.merges)
+	ends := cacheFixed
+	pairs := ends + 4*ids
+	added := pairs + 12*merges
+	text := added + 4*len(tok.added)
+	le := binary.LittleEndian
+	put := func(at int, x uint32) func([]byte) { return func(b []byte) { le.PutUint32(b[at:], x) } }
+	for _, c := range []struct {
+		name   string
+		change func([]byte)
+		says   string
+	}{
+		{"no ids", put(40, 0), "counts"},
+		{"many ids", put(40, 1<<31), "counts"},
+		{"much text", put(44, 1<<31), "counts"},
+		{"many merges", put(48, 1<<30), "counts"},
+		{"many added", put(52, 1<<30), "counts"},
+		{"sizes that cancel out", func(b []byte) {
+			le.PutUint32(b[40:], uint32(ids+3))
+			le.PutUint32(b[48:], uint32(merges-1))
+		}, "cache"},
+		{"end before start", put(ends+4*7, 3), "token 7"},
+		{"last end early", put(ends+4*(ids-1), le.Uint32(tinyBody(t)[ends+4*(ids-2):])), "tokens end"},
+		{"end past the text", put(ends+4*(ids-1), 1<<30), "tokens end"},
+		{"left", put(pairs, uint32(ids)), "merge 0"},
+		{"right", put(pairs+4, 1<<31), "merge 0"},
+		{"result", put(pairs+8, 1<<32-1), "merge 0"},
+		{"other result", put(pairs+8, 5), "merge 0"},
+		{"added id", put(added, uint32(2*ids)), "added token 0"},
+		{"added id a byte's", put(added, 0), "byte 0x"},
+		{"added text not UTF-8", put(added, 2*uint32(tok.byteID[0xff])), "added token"},
+		{"two tokens alike", func(b []byte) { b[text] = b[text+1] }, "expected one id"},
+	} {
+		body := tinyBody(t)
+		c.change(body)
+		got, err := decodeCache(seal(body), [32]byte{})
+		if got != nil || err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, expected %q", c.name, err, c.says)
+		}
 	}
+	if _, err := decodeCache(seal(tinyBody(t)), [32]byte{}); err != nil {
+		t.Errorf("unchanged: %v", err)
+	}
+}
+
+func FuzzDecodeCache(f *testing.F) {
+	f.Add(tinyBody(f))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		body = bytes.Clone(body)
 		if len(body) >= 40 {
 			copy(body, cacheMagic)
 			clear(body[8:40])
 		}
-		sum := sha256.Sum256(body)
-		tok, err := decodeCache(append(body, sum[:]...), [32]byte{})
+		tok, err := decodeCache(seal(body), [32]byte{})
 		if err == nil {
 			const text = "Hello <|end|> aabb'S 12\r\n\U0001f642 abababab"
 			if got := tok.Decode(tok.EncodeLiteral(nil, text), true); got != text {

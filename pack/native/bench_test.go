@@ -2,14 +2,14 @@ package native_test
 
 import (
 	"context"
-	"encoding/binary"
 	"flag"
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"testing"
+	"time"
 
+	"npack/internal/membw"
 	"npack/pack/native"
 	"npack/ternary"
 	"npack/ternary/ternarytest"
@@ -50,21 +50,26 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkSurvey opens, validates and counts a file in the page cache.
+// BenchmarkSurvey opens, validates and counts a file in the page cache, and
+// compares the speed with that of reading memory.
 func BenchmarkSurvey(b *testing.B) {
 	path := benchFile(b)
+	memory := membw.Read(runtime.GOMAXPROCS(0), 512<<20, 500*time.Millisecond)
+	var size int64
 	b.ReportAllocs()
 	for b.Loop() {
 		f, err := native.Open(path)
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.SetBytes(f.Size())
+		size = f.Size()
 		if _, err := f.Model().Survey(context.Background(), ternary.WalkOptions{}); err != nil {
 			b.Fatal(f.Place(err))
 		}
 		f.Close()
 	}
+	b.SetBytes(size)
+	b.ReportMetric(100*float64(size)*float64(b.N)/b.Elapsed().Seconds()/memory.BytesPerSecond, "%-of-memory")
 }
 
 func BenchmarkDigests(b *testing.B) {
@@ -80,34 +85,5 @@ func BenchmarkDigests(b *testing.B) {
 			b.Fatal(err)
 		}
 		f.Close()
-	}
-}
-
-// BenchmarkMemoryRead is what the others compare with: adding up the words of
-// ordinary memory, larger than the caches, on all cores.
-func BenchmarkMemoryRead(b *testing.B) {
-	data := make([]byte, 512<<20)
-	for i := 0; i < len(data); i += 512 { // pages of their own
-		data[i] = 1
-	}
-	sums := make([]uint64, runtime.GOMAXPROCS(0)*8) // a cache line each
-	b.SetBytes(int64(len(data)))
-	for b.Loop() {
-		var wg sync.WaitGroup
-		for g := range len(sums) / 8 {
-			part := len(data) / (len(sums) / 8) &^ 31
-			p := data[g*part : (g+1)*part]
-			wg.Go(func() {
-				var s0, s1, s2, s3 uint64
-				for ; len(p) >= 32; p = p[32:] {
-					s0 += binary.LittleEndian.Uint64(p)
-					s1 += binary.LittleEndian.Uint64(p[8:])
-					s2 += binary.LittleEndian.Uint64(p[16:])
-					s3 += binary.LittleEndian.Uint64(p[24:])
-				}
-				sums[g*8] += s0 + s1 + s2 + s3
-			})
-		}
-		wg.Wait()
 	}
 }

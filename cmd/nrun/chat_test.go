@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"npack/runtime/chat"
+	"npack/runtime/engine"
 )
 
 // hello is how the story model begins to answer "Hello!", with greedy choice.
@@ -30,6 +31,8 @@ func runChat(stdin string, args ...string) (code int, stdout, stderr string) {
 	code = run(append([]string{"nrun", "chat", "--temperature", "0"}, args...), strings.NewReader(stdin), &out, &err)
 	return code, out.String(), err.String()
 }
+
+const noSwitch = "nrun: error: this pack's template has no thinking switch\nnrun: hint: it always answers in the same way\n"
 
 // TestChatPipe is case A-24: answers alone on standard output, no escape
 // codes, and the end of input ends the program.
@@ -55,9 +58,9 @@ func TestChatPipe(t *testing.T) {
 		{name: "unknown command", stdin: "/rest\nHello!\n", code: 2,
 			stderr: "nrun: error: unknown command \"/rest\"\nnrun: hint: did you mean /reset? A message that begins with a slash is typed with two: //\n"},
 		{name: "argument missing", stdin: "/save\n", code: 2, stderr: "nrun: error: /save needs FILE\n"},
-		{name: "no thinking", stdin: "/think off\n", code: 1, stderr: "nrun: error: this pack's template has no thinking switch\n"},
+		{name: "no thinking", stdin: "/think off\n", code: 1, stderr: noSwitch},
 		{name: "no thinking flag", args: []string{"--think", "on"}, code: 1,
-			stderr: "nrun: error: this pack's template has no thinking switch\nnrun: hint: leave --think out\n"},
+			stderr: noSwitch},
 		{name: "context full", stdin: "Hello!\n" + strings.Repeat("word ", 90) + "\n", args: []string{"-c", "64"}, code: 2, stdout: hello,
 			stderr: "nrun: error: prompt has 117 tokens, the context holds 64\nnrun: hint: /reset begins a new chat, /undo takes back the last turn; nrun chat -c 236 has more room\n"},
 		{name: "answer does not fit", stdin: "Hello!\n", args: []string{"-c", "13", "-n", "0"}, code: 1, stdout: "Good day\n",
@@ -158,6 +161,76 @@ func TestChatCache(t *testing.T) {
 	// that turn, 2 tokens, and a new turn of 12 are read, after the first 12.
 	if !strings.Contains(stderr, "read:     27 tokens") || !strings.Contains(stderr, "; 14 more were in the cache") {
 		t.Errorf("stats:\n%s", stderr)
+	}
+}
+
+// packWith returns a pack directory of the story model with another template.
+func packWith(t *testing.T, template string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"story.bin", "tokenizer.json", "generation_config.json"} {
+		raw, err := os.ReadFile(filepath.Join("../../testdata/story", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestChatThinkingTemplate: with Qwen3's own template the switch is there, and
+// an answer without thoughts is kept as one.
+func TestChatThinkingTemplate(t *testing.T) {
+	raw, err := os.ReadFile("../../runtime/chat/testdata/qwen3-first.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := packWith(t, string(raw))
+	path := filepath.Join(dir, "chat.json")
+	code, stdout, stderr := runChat("/think\n/think off\n/think\nHello!\n/save "+path+"\n/think maybe\n", dir)
+	if want := "thinking: as the template has it\nthinking: off\nnrun: error: thinking cannot be \"maybe\"\nnrun: hint: on, off or auto\n"; code != 2 || stderr != want {
+		t.Errorf("exit code %d, stderr %q, expected %q", code, stderr, want)
+	}
+	m := readSaved(t, path).Messages
+	if len(m) != 2 || m[1].Reasoning == nil || *m[1].Reasoning != "" || m[1].Content+"\n" != stdout {
+		t.Errorf("saved %+v, printed %q", m, stdout)
+	}
+}
+
+// TestChatForeignTemplate: a template that Jinja runs serves as well, and one
+// that must not be run ends in two lines.
+func TestChatForeignTemplate(t *testing.T) {
+	good := packWith(t, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\\n' }}")
+	if code, stdout, stderr := runChat("Hello!\n", good); code != 0 || stdout != hello {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	bad := packWith(t, "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
+	code, stdout, stderr := runChat("Hello!\n", bad)
+	if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 2 || !strings.Contains(stderr, "error: chat template: it ") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// TestThoughtsStayOut: what a model thinks is not printed to a pipe, but kept.
+func TestThoughtsStayOut(t *testing.T) {
+	var out, errOut bytes.Buffer
+	w := &turnWriter{k: &conversation{out: &out, err: &errOut}, split: chat.NewSplitter(false)}
+	for _, s := range []string{"<th", "ink>\nh", "m\n</think>", "\n\nYes", "."} {
+		if err := w.emit(engine.Chunk{Text: []byte(s)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.end(false); err != nil {
+		t.Fatal(err)
+	}
+	m, ok := w.message()
+	if out.String() != "Yes.\n" || errOut.Len() != 0 || !ok || m.Content != "Yes." || *m.Reasoning != "hm" {
+		t.Errorf("printed %q and %q, kept %+v", out.String(), errOut.String(), m)
 	}
 }
 

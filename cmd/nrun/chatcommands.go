@@ -133,13 +133,11 @@ func (k *conversation) setSystem(_ context.Context, arg string) error {
 	return nil
 }
 
-func (k *conversation) thinkCommand(_ context.Context, arg string) error {
+func (k *conversation) thinkCommand(ctx context.Context, arg string) error {
 	if arg != "" {
-		return k.setThinking(arg)
+		return k.setThinking(ctx, arg)
 	}
 	switch {
-	case !k.thinks:
-		return chat.ErrNoThinking
 	case k.think == nil:
 		fmt.Fprintln(k.err, "thinking: as the template has it")
 	case *k.think:

@@ -23,8 +23,8 @@ type conversation struct {
 
 	system   string         // "": none of the user's own
 	messages []chat.Message // without the system prompt
-	think    *bool
-	thinks   bool // the template knows thinking
+	template *chat.Template
+	think    *bool // nil: as the template has it
 
 	sampling  engine.Sampling
 	maxTokens int
@@ -43,16 +43,13 @@ func newConversation(c *urfave.Context, p *packOf) (*conversation, error) {
 		out: c.App.Writer, err: c.App.ErrWriter, quiet: c.Bool("quiet"),
 		system: c.String("system"), maxTokens: c.Int("n"), stop: c.StringSlice("stop"),
 	}
-	t, err := p.Template()
-	if err != nil {
+	var err error
+	if k.template, err = p.Template(); err != nil {
 		return nil, err
 	}
-	if k.thinks, err = t.HasThinking(c.Context); err != nil {
-		return nil, fmt.Errorf("%q: %w", p.Name, err)
-	}
 	if c.IsSet("think") {
-		if err := k.setThinking(c.String("think")); err != nil {
-			return nil, cli.WithHint(err, "leave --think out")
+		if err := k.setThinking(c.Context, c.String("think")); err != nil {
+			return nil, err
 		}
 	}
 	if c.IsSet("load") {
@@ -70,19 +67,25 @@ func newConversation(c *urfave.Context, p *packOf) (*conversation, error) {
 	return k, err
 }
 
-func (k *conversation) setThinking(word string) error {
+// setThinking refuses a switch that the template does not have.
+func (k *conversation) setThinking(ctx context.Context, word string) error {
 	switch word {
-	case "on", "off":
-		if !k.thinks {
-			return chat.ErrNoThinking
-		}
-		on := word == "on"
-		k.think = &on
 	case "auto":
 		k.think = nil
+		return nil
+	case "on", "off":
 	default:
 		return cli.Usagef("on, off or auto", "thinking cannot be %q", word)
 	}
+	has, err := k.template.HasThinking(ctx)
+	if err == nil && !has {
+		err = cli.WithHint(chat.ErrNoThinking, "it always answers in the same way")
+	}
+	if err != nil {
+		return err
+	}
+	on := word == "on"
+	k.think = &on
 	return nil
 }
 
@@ -123,7 +126,7 @@ func (k *conversation) answer(ctx context.Context) error {
 		return err
 	}
 	w := &turnWriter{k: k}
-	if inside := chat.OpensThinking(pieces); inside || k.thinks {
+	if inside := chat.OpensThinking(pieces); inside || k.template.Thinks() {
 		w.split = chat.NewSplitter(inside)
 	}
 	s := k.sampling
@@ -185,7 +188,9 @@ func (k *conversation) explain(turn context.Context, err error) error {
 	case errors.As(err, &full):
 		return cli.WithHint(err, k.contextHint(full.Prompt+1))
 	case errors.Is(err, chat.ErrOpaque):
-		return cli.WithHint(err, "/undo takes back the last turn; or say it in other words")
+		return cli.WithHint(err, "say it in other words; /undo takes back the last turn")
+	case errors.Is(err, chat.ErrTemplate):
+		return cli.WithHint(err, "the pack's chat template says this; nrun generate -p TEXT works without it")
 	}
 	return err
 }

@@ -104,6 +104,7 @@ type renderer interface {
 type Template struct {
 	family string
 	r      renderer
+	thinks bool
 	system string
 	stops  []string
 }
@@ -111,6 +112,11 @@ type Template struct {
 // Family is "qwen3" or "chatml" for templates rendered by own code, "jinja"
 // for any other.
 func (t *Template) Family() string { return t.family }
+
+// Thinks reports whether the template's text has the tag that ends a thought:
+// answers may begin with one, and are to be taken apart with a [Splitter]. The
+// template may have a switch for it ([Template.HasThinking]) or not.
+func (t *Template) Thinks() bool { return t.thinks }
 
 // Stops are the texts of the control tokens that end an assistant's turn, as
 // far as the template and tokenizer_config.json say. generation_config.json

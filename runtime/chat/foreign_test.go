@@ -119,7 +119,11 @@ func TestHostileTemplates(t *testing.T) {
 			start := time.Now()
 			p, err := loadText(t, c.template).Render(context.Background(), []Message{{Role: User, Content: "Hi"}}, Options{})
 			t.Logf("%v: %v", time.Since(start).Round(time.Millisecond), err)
-			if !errors.Is(err, ErrTemplate) || !strings.Contains(err.Error(), c.want) {
+			if !errors.Is(err, ErrTemplate) {
+				t.Fatalf("got %d pieces and error %v", len(p), err)
+			}
+			// On a busy machine the time may be up before the memory is.
+			if !strings.Contains(err.Error(), c.want) && !strings.Contains(err.Error(), "800ms") {
 				t.Errorf("got %d pieces and error %v, expected %q", len(p), err, c.want)
 			}
 			if err != nil && strings.ContainsAny(err.Error(), "\x1b\n") {
@@ -241,6 +245,35 @@ func FuzzAlign(f *testing.F) {
 		}
 		if want := t0 + form(c0) + t1 + form(c1) + t2; Text(got) != want {
 			t.Errorf("text %q, expected %q", Text(got), want)
+		}
+	})
+}
+
+// FuzzForeign runs any template in the sandbox: no panic, no end of this
+// process, and the content is in no piece of markup.
+func FuzzForeign(f *testing.F) {
+	for _, name := range []string{"foreign/inst.jinja", "foreign/switch.jinja", "foreign/inspects.jinja"} {
+		raw, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(raw), "hi</think>")
+	}
+	f.Add("{% for m in messages %}{{ m.content | trim }}{{ m.content[:2] }}{% endfor %}", " a")
+	f.Fuzz(func(t *testing.T, template, content string) {
+		tmpl, err := Load(Pack{ChatTemplate: []byte(template)})
+		if err != nil {
+			return
+		}
+		const mine = "\u27e6content\u27e7"
+		p, err := tmpl.Render(context.Background(), []Message{{Role: User, Content: mine + content}}, Options{AddGenerationPrompt: true})
+		if err != nil || strings.Contains(template, "\u27e6") {
+			return
+		}
+		for _, piece := range p {
+			if piece.Markup && strings.Contains(piece.Text, "\u27e6") {
+				t.Errorf("content in markup: %q", piece.Text)
+			}
 		}
 	})
 }

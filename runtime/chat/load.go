@@ -51,7 +51,10 @@ func Load(p Pack) (*Template, error) {
 	if len(text) > maxTemplate {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrTemplate, len(text), maxTemplate)
 	}
-	t := &Template{system: strings.TrimSpace(strings.ToValidUTF8(string(p.SystemPrompt), "\uFFFD"))}
+	t := &Template{
+		thinks: strings.Contains(text, thinkClose),
+		system: strings.TrimSpace(strings.ToValidUTF8(string(p.SystemPrompt), "\uFFFD")),
+	}
 	if eos := cfg.EOS.text(); eos != "" {
 		t.stops = append(t.stops, eos)
 	}

@@ -114,6 +114,9 @@ func TestNoSwitch(t *testing.T) {
 		"foreign/headers.jinja": false, "foreign/switch.jinja": true,
 	} {
 		tmpl := loadFile(t, name)
+		if tmpl.Thinks() != want { // so it is with these
+			t.Errorf("%s: Thinks %v, expected %v", name, tmpl.Thinks(), want)
+		}
 		has, err := tmpl.HasThinking(ctx)
 		if err != nil || has != want {
 			t.Errorf("%s: HasThinking %v, %v, expected %v", name, has, err, want)

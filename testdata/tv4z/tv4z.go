@@ -1,4 +1,4 @@
-// Package tv4z holds small native containers, and packed forms of them, that
+// Package tv4z holds small native containers, and coded and packed forms of them, that
 // the publisher's program has read and written. README.md says what each of
 // them exercises and gives its sha256.
 package tv4z
@@ -6,9 +6,10 @@ package tv4z
 import "embed"
 
 // Files holds NAME.bin (native containers; the bad-*.bin break a rule of the
-// planes) and NAME.t5q (the packed form of the container of that name).
+// planes), NAME.tv4z (the coded transport of the container of that name) and
+// NAME.t5q (its packed form).
 //
-//go:embed *.bin *.t5q README.md
+//go:embed *.bin *.tv4z *.t5q README.md
 var Files embed.FS
 
 // Bad says where the one broken rule of each bad-*.bin is.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,33 +250,43 @@ func FuzzAlign(f *testing.F) {
 	})
 }
 
-// FuzzForeign runs any template in the sandbox: no panic, no end of this
-// process, and the content is in no piece of markup.
-func FuzzForeign(f *testing.F) {
-	for _, name := range []string{"foreign/inst.jinja", "foreign/switch.jinja", "foreign/inspects.jinja"} {
-		raw, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(raw), "hi</think>")
+// TestForeignRandom puts templates together at random: the content is in no
+// piece of markup, and no template ends this process. (A fuzz target would
+// need a process for each execution.)
+func TestForeignRandom(t *testing.T) {
+	fragments := []string{
+		"{% for m in messages %}", "{% endfor %}", "{% if messages[0].content %}", "{% else %}", "{% endif %}",
+		"{{ m.content }}", "{{ messages[0].content | trim }}", "{{ messages[0]['content'] ~ '<s>' }}", "{{ m.content[:2] }}",
+		"{{ m.content.split('x') | join('<s>') }}", "{{ m | tojson }}", "{{ m.content | tojson }}", "{{ messages }}", "{{ m.role | upper }}",
+		"{% set c = messages[0].content %}", "{{ c }}", "{{ c | replace('o', '<s>') }}", "{{ c | list | join }}", "{{ c | reverse }}",
+		"{% if 'x' in messages[0].content %}", "<s>", " text \n", "{# note #}", "{%- ", "-%}", "}}", "{% raw %}", "{% endraw %}",
+		"{% macro f(a) %}", "{% endmacro %}", "{{ f(c) }}", "{% for ch in messages[0].content %}{{ ch }}{% endfor %}",
 	}
-	f.Add("{% for m in messages %}{{ m.content | trim }}{{ m.content[:2] }}{% endfor %}", " a")
-	f.Fuzz(func(t *testing.T, template, content string) {
-		tmpl, err := Load(Pack{ChatTemplate: []byte(template)})
+	rng := rand.New(rand.NewPCG(1, 2))
+	rendered := 0
+	for range 300 {
+		var b strings.Builder
+		for range 1 + rng.IntN(6) {
+			b.WriteString(fragments[rng.IntN(len(fragments))])
+		}
+		const mine = "\u27e6 x <s>\u27e7"
+		p, err := loadText(t, b.String()).Render(context.Background(), []Message{{Role: User, Content: mine}}, Options{})
 		if err != nil {
-			return
+			if !errors.Is(err, ErrTemplate) && !errors.Is(err, ErrOpaque) {
+				t.Errorf("%s: %v", b.String(), err)
+			}
+			continue
 		}
-		const mine = "\u27e6content\u27e7"
-		p, err := tmpl.Render(context.Background(), []Message{{Role: User, Content: mine + content}}, Options{AddGenerationPrompt: true})
-		if err != nil || strings.Contains(template, "\u27e6") {
-			return
-		}
+		rendered++
 		for _, piece := range p {
-			if piece.Markup && strings.Contains(piece.Text, "\u27e6") {
-				t.Errorf("content in markup: %q", piece.Text)
+			if piece.Markup && strings.ContainsAny(piece.Text, "\u27e6\u27e7") {
+				t.Errorf("%s: content in markup: %q", b.String(), piece.Text)
 			}
 		}
-	})
+	}
+	if rendered < 50 {
+		t.Errorf("only %d templates rendered", rendered)
+	}
 }
 
 // FuzzRender: messages of any content, in own code: they come back whole or in

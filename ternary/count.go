@@ -141,7 +141,7 @@ func sumInt8(q []int8) int64 {
 func sumInt8Generic(q []int8) int64 {
 	const block = 1024
 	var sum int64
-	b := int8Bytes(q)
+	b := bytesOf(q)
 	for ; len(b) >= block; b = b[block:] {
 		k := (*[block]byte)(b) // a fixed length needs no bounds checks
 		var lanes0, lanes1 uint64

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"math"
+	"slices"
 )
 
 // Digest is a sha256 over a form of weights that does not depend on how a file
@@ -148,7 +149,7 @@ func (h *tensorHash) tensor(t *Tensor) {
 	case t.Int8 != nil:
 		w := t.Int8
 		h.start(2, w.Rows, w.Cols)
-		h.rows(int8Bytes(w.Q), w.Rows, w.Cols, w.Stride)
+		h.rows(bytesOf(w.Q), w.Rows, w.Cols, w.Stride)
 		h.floats(w.Scale)
 	default:
 		h.start(3, len(t.Vector), 1)
@@ -187,9 +188,12 @@ func (h *tensorHash) rows(b []byte, rows, width, stride int) {
 }
 
 func (h *tensorHash) floats(v []float32) {
-	h.buf = h.buf[:0]
-	for _, f := range v {
-		h.buf = binary.LittleEndian.AppendUint32(h.buf, math.Float32bits(f))
+	for part := range slices.Chunk(v, 4096) {
+		h.buf = h.buf[:0]
+		for _, f := range part {
+			h.buf = binary.LittleEndian.AppendUint32(h.buf, math.Float32bits(f))
+		}
+		h.h.Write(h.buf)
 	}
-	h.h.Write(h.buf)
+	h.release(bytesOf(v))
 }

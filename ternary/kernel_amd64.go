@@ -34,5 +34,5 @@ func sumInt8Fast(q []int8) (sum int64, n int) {
 		return 0, 0
 	}
 	n = len(q) &^ 31
-	return int64(sumBytesAVX2(&int8Bytes(q)[0], n/32)) - 128*int64(n), n
+	return int64(sumBytesAVX2(&bytesOf(q)[0], n/32)) - 128*int64(n), n
 }

@@ -143,6 +143,14 @@ func (w *surveyor) addMatrix(name string, t *Matrix, total *Occupancy) {
 			for _, p := range [][]byte{t.BP, t.BN, t.BR} {
 				w.m.release(p[r0*t.Stride : r1*t.Stride])
 			}
+			// Small, but touching it may map as much as 2 MiB.
+			w.m.release(bytesOf(t.SLo[r0:r1]))
+			w.m.release(bytesOf(t.SHi[r0:r1]))
+			w.m.release(bytesOf(t.RSLo[r0:r1]))
+			w.m.release(bytesOf(t.RSHi[r0:r1]))
+			if t.Bias != nil {
+				w.m.release(bytesOf(t.Bias[r0:r1]))
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			total.Add(o)
@@ -157,7 +165,9 @@ func (w *surveyor) addInt8(name string, t *Int8Matrix) {
 		order := len(w.jobs)
 		w.jobs = append(w.jobs, job{int64(r1-r0) * (int64(t.Stride) + 8), func() error {
 			sums, err := t.surveyRows(name, r0, r1)
-			w.m.release(int8Bytes(t.Q[r0*t.Stride : r1*t.Stride]))
+			w.m.release(bytesOf(t.Q[r0*t.Stride : r1*t.Stride]))
+			w.m.release(bytesOf(t.Scale[r0:r1]))
+			w.m.release(bytesOf(t.WSum[r0:r1]))
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.note(order, sums)
@@ -168,7 +178,9 @@ func (w *surveyor) addInt8(name string, t *Int8Matrix) {
 
 func (w *surveyor) addVector(name string, v []float32) {
 	w.jobs = append(w.jobs, job{4 * int64(len(v)), func() error {
-		return checkFinite(name, PartNorm, v, 0)
+		err := checkFinite(name, PartNorm, v, 0)
+		w.m.release(bytesOf(v))
+		return err
 	}})
 }
 
@@ -180,6 +192,24 @@ func (w *surveyor) note(order int, m mismatches) {
 	w.s.SumMismatches += m.n
 	if w.s.FirstMismatch == nil || order < w.mismatchOrder {
 		w.s.FirstMismatch, w.mismatchOrder = m.first, order
+	}
+}
+
+// ReleaseTensor calls m.Release, if it is set, on all memory of t. Code that is
+// done with a tensor should: touching a few scales may have mapped 2 MiB.
+func (m *Model) ReleaseTensor(t Tensor) {
+	switch {
+	case t.Ternary != nil:
+		w := t.Ternary
+		for _, b := range [][]byte{w.BP, w.BN, w.BR, bytesOf(w.SLo), bytesOf(w.SHi), bytesOf(w.RSLo), bytesOf(w.RSHi), bytesOf(w.Bias)} {
+			m.release(b)
+		}
+	case t.Int8 != nil:
+		m.release(bytesOf(t.Int8.Q))
+		m.release(bytesOf(t.Int8.Scale))
+		m.release(bytesOf(t.Int8.WSum))
+	default:
+		m.release(bytesOf(t.Vector))
 	}
 }
 

@@ -2,7 +2,8 @@ package ternary
 
 import "unsafe"
 
-// int8Bytes returns q's own memory as bytes.
-func int8Bytes(q []int8) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
+// bytesOf returns v's own memory as bytes.
+func bytesOf[T int8 | int32 | float32](v []T) []byte {
+	var t T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(t)))
 }

@@ -42,26 +42,12 @@ func Write(w io.Writer, m *ternary.Model) error {
 		if e.err != nil {
 			return e.err
 		}
-		if m.Release != nil {
-			release(m, t)
-		}
+		m.ReleaseTensor(t)
 	}
 	return e.w.Flush()
 }
 
 const magic = 0x43545254 // "TRTC", little endian
-
-// release tells m that the big parts of t are done with.
-func release(m *ternary.Model, t ternary.Tensor) {
-	if t.Ternary != nil {
-		for _, p := range [][]byte{t.Ternary.BP, t.Ternary.BN, t.Ternary.BR} {
-			m.Release(p)
-		}
-	}
-	if t.Int8 != nil {
-		m.Release(int8Bytes(t.Int8.Q))
-	}
-}
 
 // encoder keeps the first error.
 type encoder struct {

@@ -15,6 +15,7 @@ var rules = []struct{ pkg, may string }{
 	{"ternary", ""},
 	{"gguf/...", ""},
 	{"pack/formats", "ternary pack/... internal/outfile"},
+	{"pack/coded", "ternary pack pack/native internal/machine"}, // a form of native
 	{"pack/...", "ternary pack gguf internal/outfile"},
 	{"runtime/reference", "ternary runtime/backend"},
 	{"runtime/backend", "ternary"},

@@ -47,8 +47,8 @@ type Done struct {
 // unverified bytes otherwise.
 //
 // w may be nil to verify only. Memory does not depend on sizes in the file, but
-// for a ternary block: it is held whole, and one of more than maxPlanes bytes
-// is refused as unsupported.
+// for a t5q block: it is held whole, and one of more than 1 GiB is refused as
+// unsupported.
 //
 // If ctx ends, Decode returns its error at once, even if a Read of r still
 // blocks: r must not be used before that Read ends.

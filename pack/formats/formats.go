@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"npack/pack"
+	"npack/pack/coded"
 	"npack/pack/native"
 	"npack/ternary"
 )
@@ -39,10 +40,10 @@ type Format struct {
 
 	// Open opens a file; nil if this program does not read the format.
 	Open func(path string) (Source, error)
-	// Write writes a model, and Size tells before how many bytes it will be;
-	// nil if this program does not write the format.
+	// Write writes a model; nil if this program does not write the format.
 	Write func(w io.Writer, m *ternary.Model) error
-	Size  func(m *ternary.Model) int64
+	// Size tells how many bytes Write will write; nil if only writing tells.
+	Size func(m *ternary.Model) int64
 }
 
 // All is the table of formats, in the order in which they are listed.
@@ -52,13 +53,18 @@ var All = []Format{
 		Open:  func(path string) (Source, error) { return source(native.Open(path)) },
 		Write: native.Write, Size: native.ModelSize,
 	},
-	{Name: "tv4z", About: "the coded transport of a native container", Extensions: []string{".tv4z"}, Kind: pack.KindTV4Z},
+	{
+		Name: "tv4z", About: "the coded transport of a native container", Extensions: []string{".tv4z"}, Kind: pack.KindTV4Z,
+		// In memory, all of it: who opens a large one often should expand it.
+		Open:  func(path string) (Source, error) { return source(coded.Open(path)) },
+		Write: coded.Write,
+	},
 	{Name: "gguf", About: "GGUF", Extensions: []string{".gguf"}, Kind: pack.KindGGUF},
 	{Name: "safetensors", About: "safetensors", Extensions: []string{".safetensors"}, Kind: pack.KindSafetensors},
 }
 
-// source keeps a nil *File out of the interface.
-func source(f *native.File, err error) (Source, error) {
+// source keeps a nil pointer out of the interface.
+func source[F Source](f F, err error) (Source, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Validate reports whether m keeps every rule of the format: those of
@@ -71,7 +72,9 @@ func chunks(rows, stride int, add func(r0, r1 int)) {
 }
 
 func (w *surveyor) addMatrix(name string, t *Matrix, total *Occupancy) {
+	left := new(atomic.Int64) // chunks that are not done
 	chunks(t.Rows, t.Stride, func(r0, r1 int) {
+		left.Add(1)
 		order := len(w.jobs)
 		bytes := int64(r1-r0) * (3*int64(t.Stride) + 16)
 		if t.Bias != nil {
@@ -79,16 +82,12 @@ func (w *surveyor) addMatrix(name string, t *Matrix, total *Occupancy) {
 		}
 		w.jobs = append(w.jobs, job{bytes, func() error {
 			o, sums, err := t.surveyRows(name, r0, r1)
-			for _, p := range [][]byte{t.BP, t.BN, t.BR} {
-				w.m.release(p[r0*t.Stride : r1*t.Stride])
-			}
-			// Small, but touching it may map as much as 2 MiB.
-			w.m.release(bytesOf(t.SLo[r0:r1]))
-			w.m.release(bytesOf(t.SHi[r0:r1]))
-			w.m.release(bytesOf(t.RSLo[r0:r1]))
-			w.m.release(bytesOf(t.RSHi[r0:r1]))
-			if t.Bias != nil {
-				w.m.release(bytesOf(t.Bias[r0:r1]))
+			if left.Add(-1) == 0 {
+				w.m.ReleaseTensor(Tensor{Ternary: t})
+			} else {
+				for _, p := range [][]byte{t.BP, t.BN, t.BR} {
+					w.m.release(p[r0*t.Stride : r1*t.Stride])
+				}
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -100,13 +99,17 @@ func (w *surveyor) addMatrix(name string, t *Matrix, total *Occupancy) {
 }
 
 func (w *surveyor) addInt8(name string, t *Int8Matrix) {
+	left := new(atomic.Int64)
 	chunks(t.Rows, t.Stride, func(r0, r1 int) {
+		left.Add(1)
 		order := len(w.jobs)
 		w.jobs = append(w.jobs, job{int64(r1-r0) * (int64(t.Stride) + 8), func() error {
 			sums, err := t.surveyRows(name, r0, r1)
-			w.m.release(bytesOf(t.Q[r0*t.Stride : r1*t.Stride]))
-			w.m.release(bytesOf(t.Scale[r0:r1]))
-			w.m.release(bytesOf(t.WSum[r0:r1]))
+			if left.Add(-1) == 0 {
+				w.m.ReleaseTensor(Tensor{Int8: t})
+			} else {
+				w.m.release(bytesOf(t.Q[r0*t.Stride : r1*t.Stride]))
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.note(order, sums)

@@ -14,7 +14,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 .PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-0.6b info clean
 
 build: ## both programs, static
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
 
 try: build ## build, inspect the embedded model's file, let it tell a story, prove it
 	$(BIN)/npack inspect testdata/story
@@ -27,7 +27,7 @@ info:
 	@uname -srm
 	@$(GO) run ./cmd/nrun info
 
-check: info lint build cross test subnormals noasm arm64 ## all that must pass
+check: info lint generate build cross test subnormals noasm arm64 ## all that must pass
 
 lint:
 	@test -z "$$(gofmt -l cmd internal pack runtime ternary testdata)" || { gofmt -l cmd internal pack runtime ternary testdata; echo 'gofmt would change these files'; exit 1; }
@@ -44,18 +44,18 @@ subnormals: ## the reference's arithmetic gives no subnormal result
 	$(GO) test -tags subnormals -run NoSubnormals ./runtime/reference
 
 noasm: ## the same tests with the generic kernels
-	$(GO) test -short -tags noasm ./ternary/... ./runtime/...
+	$(GO) test -short -tags noasm ./ternary/... ./pack/... ./runtime/reference ./runtime/engine
 
 # The golden logits and all bit-exact code on another architecture.
 arm64:
 	@command -v qemu-aarch64-static >/dev/null || { echo 'SKIP arm64: qemu-aarch64-static is not installed (Debian: qemu-user-static)'; exit 0; } ; \
-	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./pack/... ./runtime/backend/... ./runtime/reference ./runtime/engine/...
+	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./pack/... ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity
 
 # Each target for a number of executions, not for a time, so that runs compare.
 fuzz:
 	@for d in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$d/*_test.go | sed 's/func //'); do \
-	    echo "$$d $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ)x $$d || exit 1; \
+	    echo "$$d $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZ)x -fuzzminimizetime 10x $$d || exit 1; \
 	  done; done
 
 bench:
@@ -64,9 +64,17 @@ bench:
 exhaustive: ## every float32 for exp, every stored prompt against float64 (minutes)
 	NPACK_EXHAUSTIVE=1 $(GO) test -count 1 -v -timeout 30m -run 'FunctionErrors|AgainstFloat64' ./runtime/reference
 
-generate: ## rewrite generated files; must leave the tree clean
+generate: ## rewrite generated files; must leave them as they are committed
 	$(GO) generate ./...
-	git diff --exit-code
+	git diff --exit-code -- '*.s' '*_amd64.go'
+
+synth-8b: ## a sparse container of the published 8B geometry, 3,875,404,812 bytes
+	@mkdir -p dist
+	$(GO) run ./internal/synth -model 8b -o dist/synth-8b.bin
+
+synth-0.6b:
+	@mkdir -p dist
+	$(GO) run ./internal/synth -model 0.6b -o dist/synth-0.6b.bin
 
 clean:
 	rm -rf $(BIN) dist

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -45,13 +46,14 @@ func inspectCommand() *urfave.Command {
 type report struct {
 	File   string `json:"file"`
 	Format string `json:"format"`
-	Bytes  int64  `json:"bytes"`
+	Bytes  int64  `json:"bytes"`       // of the file
+	Whole  int64  `json:"model_bytes"` // more than that if the file is a coded form; what the budget adds up to
 
 	Config  config  `json:"config"`
 	Weights weights `json:"weights"`
 	Bits    struct {
 		Ternary float64 `json:"ternary"` // planes, scales, sums and biases, a ternary weight
-		File    float64 `json:"file"`    // the whole file, a weight of any kind
+		File    float64 `json:"file"`    // the whole container, a weight of any kind
 	} `json:"bits_per_weight"`
 	KV struct {
 		F16  int64 `json:"f16"`
@@ -96,6 +98,11 @@ func inspect(c *urfave.Context) error {
 	}
 	defer src.Close()
 	r := newReport(src)
+	st, err := os.Stat(r.File)
+	if err != nil {
+		return err
+	}
+	r.Bytes = st.Size()
 	if plot != "" || c.Bool("occupancy") || c.Bool("bench") {
 		if r.Occupancy, err = walk(c, src); err != nil {
 			return err
@@ -120,12 +127,12 @@ func inspect(c *urfave.Context) error {
 
 func newReport(src formats.Source) *report {
 	m := src.Model()
-	r := &report{File: src.Name(), Format: formatOf(src), Bytes: src.Size(), Weights: countWeights(m), budget: newBudget(m, src.Size())}
+	r := &report{File: src.Name(), Format: formatOf(src), Whole: src.Size(), Weights: countWeights(m), budget: newBudget(m, src.Size())}
 	g := &m.Config
 	r.Config = config{g.Arch.String(), g.Layers, g.Hidden, g.Heads, g.KVHeads, g.HeadDim, g.RotaryDims, g.Intermediate,
 		g.Vocab, g.MaxPosition, g.RMSEps, g.RopeTheta, g.Tied}
 	r.Bits.Ternary = 8 * float64(r.Weights.ternaryBytes) / float64(r.Weights.Ternary)
-	r.Bits.File = 8 * float64(r.Bytes) / float64(r.Weights.Total)
+	r.Bits.File = 8 * float64(r.Whole) / float64(r.Weights.Total)
 	r.KV.F16 = backend.KVF16.BytesPerToken(g)
 	r.KV.F32 = backend.KVF32.BytesPerToken(g)
 	r.KV.Int8 = backend.KVInt8.BytesPerToken(g)
@@ -155,7 +162,11 @@ func (r *report) print(w io.Writer) {
 	if g.Tied {
 		embedding = "one embedding for input and output"
 	}
-	fmt.Fprintf(w, "%q: %s, %s bytes (%s)\n\n", r.File, r.Format, cli.Group(r.Bytes), cli.Size(r.Bytes))
+	fmt.Fprintf(w, "%q: %s, %s bytes (%s)", r.File, r.Format, cli.Group(r.Bytes), cli.Size(r.Bytes))
+	if r.Whole != r.Bytes {
+		fmt.Fprintf(w, ", coded; the container has %s", cli.Group(r.Whole))
+	}
+	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("model", "%s, %d layers, %s", g.Arch, g.Layers, embedding)
@@ -168,8 +179,8 @@ func (r *report) print(w io.Writer) {
 	line("KV cache", "%s bytes a token in f16, %s in f32, %s in int8", cli.Group(r.KV.F16), cli.Group(r.KV.F32), cli.Group(r.KV.Int8))
 	t.Flush()
 
-	printSizes(w, "bytes by part", r.ByPart, r.Bytes)
-	printSizes(w, "bytes by kind", r.ByKind, r.Bytes)
+	printSizes(w, "bytes by part", r.ByPart, r.Whole)
+	printSizes(w, "bytes by kind", r.ByKind, r.Whole)
 	if r.Occupancy != nil {
 		r.Occupancy.print(w)
 	}

@@ -135,7 +135,7 @@ func (v *verification) run(c *urfave.Context, all bool) error {
 		return err
 	}
 	defer src.Close()
-	v.Bytes = src.Size()
+	v.Bytes = v.Files[0].Bytes
 	v.note(statusOK, "structure", "all records have the header's shapes and fill the file to its end")
 	return v.readAll(c, src)
 }
@@ -180,6 +180,10 @@ func (v *verification) checkSizes() error {
 		}
 		if err != nil {
 			return err
+		}
+		if !st.Mode().IsRegular() {
+			f.Status = statusFailed
+			return &pack.Error{Kind: pack.ErrNotEqual, File: v.path(f), Offset: -1, Found: "not a regular file", Expected: "one, from " + f.Sources[0]}
 		}
 		f.Bytes = st.Size()
 		for _, p := range f.pins {

@@ -86,18 +86,19 @@ func ByName(name string) (*Format, error) {
 // Detect tells the format of the file at path from its first bytes. Errors
 // about the content are [*pack.Error].
 func Detect(path string) (*Format, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
+	// Asked before opening: opening a pipe waits for its writer.
+	st, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() {
 		return nil, &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "not a regular file", Expected: "a model file or a pack directory"}
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
 	head := make([]byte, min(st.Size(), pack.SniffLen))
 	if _, err := io.ReadFull(f, head); err != nil {
 		return nil, err

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func countPlanesAVX2(bp *byte, bn *byte, br *byte, blocks int, out *[5]uint64)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·countPlanesAVX2(SB), NOSPLIT, $0-40
 	MOVQ           bp+0(FP), AX
 	MOVQ           bn+8(FP), CX
@@ -22,9 +22,12 @@ TEXT ·countPlanesAVX2(SB), NOSPLIT, $0-40
 	VPXOR          Y7, Y7, Y7
 
 planes:
-	VMOVDQU (AX), Y8
-	VMOVDQU (CX), Y9
-	VMOVDQU (DX), Y10
+	PREFETCHT0 4096(AX)
+	PREFETCHT0 4096(CX)
+	PREFETCHT0 4096(DX)
+	VMOVDQU    (AX), Y8
+	VMOVDQU    (CX), Y9
+	VMOVDQU    (DX), Y10
 
 	// bad |= p&n | r&^(p|n)
 	VPAND        Y8, Y9, Y11
@@ -135,7 +138,7 @@ DATA lowNibble<>+15(SB)/1, $0x0f
 GLOBL lowNibble<>(SB), RODATA|NOPTR, $16
 
 // func sumBytesAVX2(q *byte, blocks int) uint64
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·sumBytesAVX2(SB), NOSPLIT, $0-24
 	MOVQ           q+0(FP), AX
 	MOVQ           blocks+8(FP), CX
@@ -144,6 +147,7 @@ TEXT ·sumBytesAVX2(SB), NOSPLIT, $0-24
 	VPXOR          Y2, Y2, Y2
 
 bytes:
+	PREFETCHT0   4096(AX)
 	VPXOR        (AX), Y0, Y3
 	VPSADBW      Y1, Y3, Y3
 	VPADDQ       Y3, Y2, Y2

@@ -9,6 +9,9 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
+// ahead is how far prefetching runs before reading, in bytes: a page.
+const ahead = 4096
+
 func main() {
 	ConstraintExpr("!noasm")
 	countPlanes()
@@ -41,6 +44,10 @@ func countPlanes() {
 	VPXOR(bad, bad, bad)
 
 	Label("planes")
+	// The hardware's prefetching ends with a page.
+	for _, base := range []Register{bp, bn, br} {
+		PREFETCHT0(Mem{Base: base, Disp: ahead})
+	}
 	p, n, r, t := YMM(), YMM(), YMM(), YMM()
 	VMOVDQU(Mem{Base: bp}, p)
 	VMOVDQU(Mem{Base: bn}, n)
@@ -96,6 +103,7 @@ func sumBytes() {
 
 	Label("bytes")
 	v := YMM()
+	PREFETCHT0(Mem{Base: q, Disp: ahead})
 	VPXOR(Mem{Base: q}, flip, v)
 	VPSADBW(zero, v, v)
 	VPADDQ(v, sum, sum)

@@ -19,6 +19,7 @@ var (
 	ErrNotModel    = errors.New("not a model file")      // a web page, a pointer, something else
 	ErrNotEqual    = errors.New("verified, not equal")   // a digest or token differs
 	ErrNoSpace     = errors.New("not enough space left") // disk or memory
+	ErrNetwork     = errors.New("network")               // a server or the line to it
 )
 
 // Error says what is wrong with a file, where, and what to do. Fields that do

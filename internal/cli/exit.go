@@ -35,7 +35,7 @@ var exitCodes = []struct {
 	{pack.ErrTruncated, 5},
 	{pack.ErrCorrupt, 4},
 	{pack.ErrNoSpace, 8},
-	// 9, network, is for the commands that will have one.
+	{pack.ErrNetwork, 9},
 }
 
 // exitCode returns the exit code for err, 0 for nil.

@@ -31,12 +31,10 @@ func Create(path string, size int64) (*File, error) {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
 	}
-	dir := filepath.Dir(path)
-	if free, ok := freeBytes(dir); ok && free < size {
-		return nil, &pack.Error{Kind: pack.ErrNoSpace, File: path, Offset: -1,
-			Found: fmt.Sprintf("%d bytes are free", free), Expected: fmt.Sprintf("%d for the output", size),
-			Hint: "free some space or write to another disk"}
+	if err := room(path, size); err != nil {
+		return nil, err
 	}
+	dir := filepath.Dir(path)
 	reportFileLimit()
 	// os.CreateTemp would make the file private; this leaves it to the umask.
 	for {
@@ -50,6 +48,16 @@ func Create(path string, size int64) (*File, error) {
 		}
 		return &File{path: path, tmp: tmp}, nil
 	}
+}
+
+// room refuses an output of size bytes at path where less is free.
+func room(path string, size int64) error {
+	if free, ok := freeBytes(filepath.Dir(path)); ok && free < size {
+		return &pack.Error{Kind: pack.ErrNoSpace, File: path, Offset: -1,
+			Found: fmt.Sprintf("%d bytes are free", free), Expected: fmt.Sprintf("%d for the output", size),
+			Hint: "free some space or write to another disk"}
+	}
+	return nil
 }
 
 // Write appends to the output. An error of kind [pack.ErrNoSpace] says how far

@@ -2,6 +2,7 @@ package outfile
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/windows"
 )
@@ -26,4 +27,15 @@ func freeBytes(dir string) (int64, bool) {
 		return 0, false
 	}
 	return int64(min(free, 1<<62)), true
+}
+
+// lockFile keeps other programs that ask for it off f until it is closed. Locks
+// are binding here, so it takes a byte that no file has.
+func lockFile(f *os.File) error {
+	const far = 0x7fffffff
+	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{OffsetHigh: far})
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+		return err
+	}
+	return nil
 }

@@ -19,22 +19,36 @@ import (
 type parser struct {
 	f      *File
 	src    io.ReaderAt
-	data   []byte
+	size   int64  // of the file
+	data   []byte // all of it, unless it passes by (see Check)
 	off    int64
 	record string // name of the record that is being read
 	buf    [headerSize]byte
 }
 
+// records reads records: from a file, or as they pass by. Each starts at the
+// parser's off and moves it to its end.
+type records interface {
+	int8Record(name string, m *ternary.Int8Matrix, c *ternary.Config) error
+	tritRecord(name string, m *ternary.Matrix, s ternary.Shape) error
+	vector(name string, n int) ([]float32, error)
+}
+
 // parse fills f.model and f.records from f.data, whose bytes src gives too.
 func (f *File) parse(src io.ReaderAt) error {
-	p := &parser{f: f, src: src, data: f.data, record: "header"}
-	m := &f.model
+	p := &parser{f: f, src: src, size: int64(len(f.data)), data: f.data, record: "header"}
+	return p.walk(p)
+}
+
+// walk reads the records of a container in order.
+func (p *parser) walk(rs records) error {
+	m := &p.f.model
 	if err := p.header(&m.Config); err != nil {
 		return err
 	}
 	if !m.Tied {
 		m.Embed = new(ternary.Int8Matrix)
-		if err := p.int8Record("token_embd", m.Embed, &m.Config); err != nil {
+		if err := rs.int8Record("token_embd", m.Embed, &m.Config); err != nil {
 			return err
 		}
 	}
@@ -44,27 +58,27 @@ func (f *File) parse(src io.ReaderAt) error {
 		m.Layers = append(m.Layers, ternary.Layer{})
 		l := &m.Layers[i]
 		for _, n := range l.Norms(&m.Config) {
-			v, err := p.vector(ternary.LayerName(i, n.Name), n.Len)
+			v, err := rs.vector(ternary.LayerName(i, n.Name), n.Len)
 			if err != nil {
 				return err
 			}
 			*n.Data = v
 		}
 		for j, w := range l.Linears() {
-			if err := p.tritRecord(ternary.LayerName(i, ternary.Projections[j]), w, shapes[j]); err != nil {
+			if err := rs.tritRecord(ternary.LayerName(i, ternary.Projections[j]), w, shapes[j]); err != nil {
 				return err
 			}
 		}
 	}
 	var err error
-	if m.FinalNorm, err = p.vector("output_norm", m.Hidden); err != nil {
+	if m.FinalNorm, err = rs.vector("output_norm", m.Hidden); err != nil {
 		return err
 	}
 	head := "output"
 	if m.Tied {
 		head = "token_embd"
 	}
-	if err := p.int8Record(head, &m.Head, &m.Config); err != nil {
+	if err := rs.int8Record(head, &m.Head, &m.Config); err != nil {
 		return err
 	}
 	if left := p.left(); left != 0 {
@@ -138,15 +152,23 @@ func (p *parser) geometry(r *Record, s ternary.Shape) error {
 	return nil
 }
 
-// tritRecord reads §3.
-func (p *parser) tritRecord(name string, m *ternary.Matrix, s ternary.Shape) error {
-	r := Record{Name: name, Kind: KindTrit, Offset: p.off}
-	p.record = name
-	if err := p.geometry(&r, s); err != nil {
+// tritGeometry reads what starts a trit record.
+func (p *parser) tritGeometry(r *Record, s ternary.Shape) error {
+	if err := p.geometry(r, s); err != nil {
 		return err
 	}
 	if int64(r.Stride)*8 < int64(r.ColsPad) {
 		return p.fail(pack.ErrCorrupt, p.off+12, fmt.Sprintf("row_stride is %d bytes", r.Stride), fmt.Sprintf("at least %d for cols_pad %d", (int64(r.ColsPad)+7)/8, r.ColsPad))
+	}
+	return nil
+}
+
+// tritRecord reads §3.
+func (p *parser) tritRecord(name string, m *ternary.Matrix, s ternary.Shape) error {
+	r := Record{Name: name, Kind: KindTrit, Offset: p.off}
+	p.record = name
+	if err := p.tritGeometry(&r, s); err != nil {
+		return err
 	}
 	// rows <= 2^20 and row_stride < 2^31, so these stay below 2^53.
 	rows, plane := int64(r.Rows), int64(r.Rows)*int64(r.Stride)
@@ -182,15 +204,23 @@ func (p *parser) tritRecord(name string, m *ternary.Matrix, s ternary.Shape) err
 	return nil
 }
 
-// int8Record reads §4.
-func (p *parser) int8Record(name string, m *ternary.Int8Matrix, c *ternary.Config) error {
-	r := Record{Name: name, Kind: KindInt8, Offset: p.off}
-	p.record = name
-	if err := p.geometry(&r, ternary.Shape{Rows: c.Vocab, Cols: c.Hidden}); err != nil {
+// tableGeometry reads what starts an int8 record.
+func (p *parser) tableGeometry(r *Record, c *ternary.Config) error {
+	if err := p.geometry(r, ternary.Shape{Rows: c.Vocab, Cols: c.Hidden}); err != nil {
 		return err
 	}
 	if r.Stride != r.ColsPad {
 		return p.fail(pack.ErrCorrupt, p.off+12, fmt.Sprintf("row_stride is %d", r.Stride), fmt.Sprintf("cols_pad, %d", r.ColsPad))
+	}
+	return nil
+}
+
+// int8Record reads §4.
+func (p *parser) int8Record(name string, m *ternary.Int8Matrix, c *ternary.Config) error {
+	r := Record{Name: name, Kind: KindInt8, Offset: p.off}
+	p.record = name
+	if err := p.tableGeometry(&r, c); err != nil {
+		return err
 	}
 	// rows <= 2^24 and row_stride < 2^31.
 	rows, table := int64(r.Rows), int64(r.Rows)*int64(r.Stride)
@@ -218,7 +248,7 @@ func (p *parser) vector(name string, n int) ([]float32, error) {
 	return floats(p.take(r.Size)), nil
 }
 
-func (p *parser) left() int64 { return int64(len(p.data)) - p.off }
+func (p *parser) left() int64 { return p.size - p.off }
 
 // need reports whether n bytes of the current record, which starts at p.off,
 // are there.
@@ -227,7 +257,7 @@ func (p *parser) need(n int64) error {
 		return nil
 	}
 	e := p.fail(pack.ErrTruncated, p.off, fmt.Sprintf("truncated: the record needs %d bytes, %d are there", n, p.left()),
-		fmt.Sprintf("a file of at least %d bytes (it has %d); is the download incomplete?", p.off+n, len(p.data)))
+		fmt.Sprintf("a file of at least %d bytes (it has %d); is the download incomplete?", p.off+n, p.size))
 	e.Hint = "compare the size with the publisher's and fetch the rest"
 	return e
 }
@@ -241,7 +271,7 @@ func (p *parser) take(n int64) []byte {
 
 // read returns n bytes at off, valid until the next call.
 func (p *parser) read(off, n int64) ([]byte, error) {
-	if end := off + n; end > int64(len(p.data)) {
+	if end := off + n; end > p.size {
 		return nil, p.need(end - p.off)
 	}
 	b := p.buf[:n]

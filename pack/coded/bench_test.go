@@ -64,7 +64,7 @@ func rate(b *testing.B, start time.Duration, n int, unit string) {
 
 // block encodes source bytes as one block and returns it, ready to decode.
 func block(t testing.TB, m Method, source []byte) (*Block, []byte) {
-	e := blockEncoder{ctx: context.Background(), src: bytes.NewReader(source), alloc: func() *chunk { return new(chunk) }}
+	e := blockEncoder{ctx: context.Background(), src: bytes.NewReader(source)}
 	var head []byte
 	var ok bool
 	var err error
@@ -96,11 +96,9 @@ func BenchmarkDecodeBlock(b *testing.B) {
 		b.Run(m.String(), func(b *testing.B) {
 			source := samples()[i]
 			blk, coded := block(b, m, source)
-			var l line
-			l.kept = 1000
-			d := blockDecoder{ctx: context.Background(), block: blk, alloc: l.alloc, done: func(c *chunk) { l.release(c) }}
+			d := blockDecoder{ctx: context.Background(), block: blk}
 			decode := func() {
-				p := &payload{r: bytes.NewReader(coded), left: blk.Payload, alloc: l.alloc}
+				p := &payload{r: bytes.NewReader(coded), left: blk.Payload}
 				d.next = p.next
 				if m == Byte {
 					at := 0
@@ -109,7 +107,7 @@ func BenchmarkDecodeBlock(b *testing.B) {
 							b.Fatal("wrong bytes")
 						}
 						at += n
-						l.release(c)
+						chunks.Put(c)
 						return nil
 					}); err != nil {
 						b.Fatal(err)
@@ -121,7 +119,9 @@ func BenchmarkDecodeBlock(b *testing.B) {
 					b.Fatal(err)
 				}
 				for _, p := range planes {
-					l.release(p...)
+					for _, c := range p {
+						chunks.Put(c)
+					}
 				}
 			}
 			b.SetBytes(int64(len(source)))
@@ -146,9 +146,7 @@ func BenchmarkEncodeBlock(b *testing.B) {
 	for i, m := range []Method{T5Q, Byte} {
 		b.Run(m.String(), func(b *testing.B) {
 			source := samples()[i]
-			var l line
-			l.kept = 1000
-			e := blockEncoder{ctx: context.Background(), src: bytes.NewReader(source), alloc: l.alloc, free: func(c *chunk) { l.release(c) }}
+			e := blockEncoder{ctx: context.Background(), src: bytes.NewReader(source)}
 			encode := func() {
 				var err error
 				if m == T5Q {

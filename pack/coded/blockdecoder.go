@@ -14,7 +14,6 @@ import (
 type payload struct {
 	r     io.Reader
 	left  int64 // bytes not yet read
-	alloc func() *chunk
 	ahead *chunk
 	n     int // bytes in ahead
 }
@@ -42,7 +41,7 @@ func (p *payload) read() error {
 		p.ahead = nil
 		return nil
 	}
-	p.ahead, p.n = p.alloc(), int(min(p.left, chunkBytes))
+	p.ahead, p.n = newChunk(), int(min(p.left, chunkBytes))
 	n, err := io.ReadFull(p.r, p.ahead[:p.n])
 	p.left -= int64(n)
 	clear(p.ahead[p.n : p.n+window])
@@ -54,10 +53,8 @@ type blockDecoder struct {
 	ctx   context.Context
 	name  string
 	block *Block
-	next  func() (*chunk, int, error) // as payload.next
-	done  func(*chunk)                // called with chunks that next gave
-	alloc func() *chunk
-	count *counts // or nil
+	next  func() (*chunk, int, error) // as payload.next; it gives the chunk away
+	count *counts                     // or nil
 
 	chunk *chunk
 	n     int // bytes of the payload in chunk
@@ -112,7 +109,7 @@ func (d *blockDecoder) settle() error {
 		}
 		d.base += int64(d.n)
 		d.pos -= d.n
-		d.done(d.chunk)
+		chunks.Put(d.chunk)
 		d.chunk, d.n = c, n
 	}
 	return nil
@@ -153,7 +150,7 @@ func (d *blockDecoder) end() error {
 			return d.fail(fmt.Sprintf("state %d ends at %#x", i, x), "2^23")
 		}
 	}
-	d.done(d.chunk)
+	chunks.Put(d.chunk)
 	return nil
 }
 
@@ -166,7 +163,7 @@ func (d *blockDecoder) bytes(emit func(c *chunk, n int) error) error {
 		if err := d.ctx.Err(); err != nil {
 			return err
 		}
-		c, n := d.alloc(), int(min(left, chunkBytes))
+		c, n := newChunk(), int(min(left, chunkBytes))
 		for at := 0; at < n; at += batchSymbols {
 			if err := d.symbols(c[at:min(n, at+batchSymbols)]); err != nil {
 				return err
@@ -194,7 +191,7 @@ func (d *blockDecoder) planes() (planes [3][]*chunk, err error) {
 				return planes, err
 			}
 			for i := range planes {
-				planes[i] = append(planes[i], d.alloc())
+				planes[i] = append(planes[i], newChunk())
 			}
 		}
 		n := int(min(left, batchSymbols))

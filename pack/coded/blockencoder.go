@@ -12,10 +12,8 @@ import (
 // blockEncoder encodes one block. It reads the source twice, first to count and then, backwards,
 // to encode: converting planes again costs less than keeping symbols.
 type blockEncoder struct {
-	ctx   context.Context
-	src   io.ReaderAt
-	alloc func() *chunk
-	free  func(*chunk)
+	ctx context.Context
+	src io.ReaderAt
 
 	counts counts
 	table  encodeTable
@@ -148,7 +146,7 @@ func (e *blockEncoder) start(freq []uint16) {
 	e.table.set(freq)
 	e.x = states{stateMin, stateMin}
 	e.done, e.length = e.done[:0], 0
-	e.out, e.pos = e.alloc(), chunkBytes
+	e.out, e.pos = newChunk(), chunkBytes
 }
 
 // push encodes symbols, of which the first is of state 0, before those that
@@ -166,7 +164,7 @@ func (e *blockEncoder) push(symbols []byte) {
 func (e *blockEncoder) turn() {
 	e.done = append(e.done, filled{e.out, e.pos})
 	e.length += int64(chunkBytes - e.pos)
-	e.out, e.pos = e.alloc(), chunkBytes
+	e.out, e.pos = newChunk(), chunkBytes
 }
 
 func (e *blockEncoder) size() int64 { return e.length + int64(chunkBytes-e.pos) }
@@ -187,7 +185,7 @@ func (e *blockEncoder) finish() {
 // drop gives up the payload.
 func (e *blockEncoder) drop() {
 	for _, f := range e.done {
-		e.free(f.c)
+		chunks.Put(f.c)
 	}
 	e.done = e.done[:0]
 }

@@ -95,7 +95,7 @@ func (d *decoding) fill(l *line) error {
 			switch need := chunksFor(b.Payload) + d.output(b); {
 			case b.Method == Raw:
 				err = d.raw(l, b)
-			case need <= int64(l.kept):
+			case need <= int64(l.total):
 				err = d.whole(l, b, need)
 			case b.Method == Byte:
 				err = d.longBytes(l, b)
@@ -131,7 +131,7 @@ func (d *decoding) raw(l *line, b *Block) error {
 			if err := l.take(1); err != nil {
 				return err
 			}
-			c := l.alloc()
+			c := newChunk()
 			u.tokens, u.chunks, buf = 1, []*chunk{c}, c[:n]
 		}
 		if k, err := io.ReadFull(d.r, buf); err != nil {
@@ -156,7 +156,6 @@ func (d *decoding) payloadFailed(b *Block, err error, got int64) error {
 func (d *decoding) newDecoder(l *line, b *Block, next func() (*chunk, int, error)) *blockDecoder {
 	bd := blockDecoders.Get().(*blockDecoder)
 	bd.ctx, bd.name, bd.block, bd.next, bd.count = l.ctx, d.o.Name, b, next, nil
-	bd.alloc, bd.done = l.alloc, func(c *chunk) { l.release(c) }
 	if d.o.Count {
 		bd.count = new(counts)
 	}
@@ -173,7 +172,7 @@ func (d *decoding) whole(l *line, b *Block, need int64) error {
 		n int
 	}
 	var parts []part
-	p := &payload{r: d.r, left: b.Payload, alloc: l.alloc}
+	p := &payload{r: d.r, left: b.Payload}
 	for {
 		c, n, err := p.next()
 		if err != nil {
@@ -211,7 +210,7 @@ func (d *decoding) whole(l *line, b *Block, need int64) error {
 
 // long returns a decoder that reads its payload as it goes.
 func (d *decoding) long(l *line, b *Block) *blockDecoder {
-	p := &payload{r: d.r, left: b.Payload, alloc: l.alloc}
+	p := &payload{r: d.r, left: b.Payload}
 	return d.newDecoder(l, b, func() (*chunk, int, error) {
 		c, n, err := p.next()
 		if err != nil {
@@ -257,7 +256,7 @@ func (d *decoding) longPlanes(l *line, b *Block) error {
 		e.Hint = "this program holds the planes of one matrix in memory, and these are larger than those of any known model"
 		return e
 	}
-	if err := l.take(l.kept); err != nil {
+	if err := l.take(l.total); err != nil {
 		return err
 	}
 	bd := d.long(l, b)
@@ -266,7 +265,7 @@ func (d *decoding) longPlanes(l *line, b *Block) error {
 	if err != nil {
 		return err
 	}
-	u := &unit{block: b, size: b.Size, last: true, tokens: l.kept, counts: bd.count}
+	u := &unit{block: b, size: b.Size, last: true, tokens: l.total, counts: bd.count}
 	u.addPlanes(planes, b.Size/3)
 	return l.put(u)
 }

@@ -120,12 +120,12 @@ func (e *encoding) fill(l *line, cuts []Block) error {
 	for i := range cuts {
 		b := &cuts[i]
 		// No payload that is kept is larger than its source, but for a chunk.
-		need := int(min(chunksFor(b.Size)+1, int64(l.kept)))
+		need := int(min(chunksFor(b.Size)+1, int64(l.total)))
 		if err := l.take(need); err != nil {
 			return err
 		}
 		u := &unit{block: b, size: b.Size, last: true, tokens: need}
-		u.do = func() error { return e.encode(l, u) }
+		u.do = func() error { return e.encode(l.ctx, u) }
 		if err := l.put(u); err != nil {
 			return err
 		}
@@ -134,11 +134,10 @@ func (e *encoding) fill(l *line, cuts []Block) error {
 }
 
 // encode is a worker's part.
-func (e *encoding) encode(l *line, u *unit) error {
+func (e *encoding) encode(ctx context.Context, u *unit) error {
 	be := blockEncoders.Get().(*blockEncoder)
 	defer blockEncoders.Put(be)
-	be.ctx, be.src = l.ctx, e.src
-	be.alloc, be.free = l.alloc, func(c *chunk) { l.release(c) }
+	be.ctx, be.src = ctx, e.src
 	b := u.block
 	var head []byte
 	var ok bool

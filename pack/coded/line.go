@@ -29,10 +29,7 @@ type line struct {
 	queue  chan *unit // in order
 	work   chan *unit
 	tokens chan struct{} // chunks that may be taken
-
-	mu   sync.Mutex
-	free []*chunk
-	kept int
+	total  int           // chunks in all
 }
 
 // unit is one block, or a part of a raw or very large one.
@@ -70,10 +67,10 @@ func run(ctx context.Context, threads int, memory int64, fill func(l *line) erro
 		memory = defaultMemory
 	}
 	threads = threadsOf(threads)
-	l := &line{ctx: ctx, kept: int(max(memory/chunkBytes, 8))}
+	l := &line{ctx: ctx, total: int(max(memory/chunkBytes, 8))}
 	l.queue, l.work = make(chan *unit, 4*threads+16), make(chan *unit, 4*threads+16)
-	l.tokens = make(chan struct{}, l.kept)
-	for range l.kept {
+	l.tokens = make(chan struct{}, l.total)
+	for range l.total {
 		l.tokens <- struct{}{}
 	}
 	go func() {
@@ -89,14 +86,9 @@ func run(ctx context.Context, threads int, memory int64, fill func(l *line) erro
 	for range threads {
 		workers.Go(l.serve)
 	}
-	for u := range l.queue {
-		if u.ready != nil {
-			select {
-			case <-u.ready:
-			case <-ctx.Done():
-			}
-		}
-		if err := ctx.Err(); err != nil {
+	for {
+		u, err := l.next()
+		if u == nil || err != nil {
 			return err
 		}
 		if u.err != nil {
@@ -105,10 +97,27 @@ func run(ctx context.Context, threads int, memory int64, fill func(l *line) erro
 		if err := finish(u); err != nil {
 			return err
 		}
-		l.release(u.chunks...)
+		for _, c := range u.chunks {
+			chunks.Put(c)
+		}
 		l.give(u.tokens)
 	}
-	return ctx.Err()
+}
+
+// next waits for the next unit to be ready and returns it, nil after the last.
+func (l *line) next() (*unit, error) {
+	var u *unit
+	select {
+	case u = <-l.queue:
+	case <-l.ctx.Done():
+	}
+	if u != nil && u.ready != nil {
+		select {
+		case <-u.ready:
+		case <-l.ctx.Done():
+		}
+	}
+	return u, l.ctx.Err()
 }
 
 // serve does units until there are no more.
@@ -145,7 +154,7 @@ func (l *line) put(u *unit) error {
 	}
 }
 
-// take waits until n chunks may be allocated, n at most [line.kept].
+// take waits until n chunks may be allocated, n at most [line.total].
 func (l *line) take(n int) error {
 	for range n {
 		select {
@@ -163,28 +172,10 @@ func (l *line) give(n int) {
 	}
 }
 
-// alloc returns a chunk that was used before or a new one.
-func (l *line) alloc() *chunk {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.free); n > 0 {
-		c := l.free[n-1]
-		l.free = l.free[:n-1]
-		return c
-	}
-	return new(chunk)
-}
+// chunks are used again; their contents are left over from before.
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
-// release takes chunks back.
-func (l *line) release(chunks ...*chunk) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range chunks {
-		if len(l.free) < l.kept {
-			l.free = append(l.free, c)
-		}
-	}
-}
+func newChunk() *chunk { return chunks.Get().(*chunk) }
 
 // chunksFor is the number of chunks that n bytes take.
 func chunksFor(n int64) int64 { return n/chunkBytes + 1 }

@@ -45,15 +45,40 @@ func Pack(ctx context.Context, name string, src io.ReaderAt, size int64, w io.Wr
 	return c.copyTo(size)
 }
 
+// UnpackedSize returns the length of the container whose packed form src holds.
+func UnpackedSize(name string, src io.ReaderAt, size int64) (int64, error) {
+	w, err := walkPacked(name, src, size)
+	if err != nil {
+		return 0, err
+	}
+	for i := range w.regions {
+		if r := &w.regions[i]; r.Method == T5Q {
+			size += r.Size - symbolsOf(r.Size/3)
+		}
+	}
+	return size, nil
+}
+
+// walkPacked walks over the records of a packed form, and says so where it is
+// a container instead.
+func walkPacked(name string, src io.ReaderAt, size int64) (*walker, error) {
+	w := &walker{name: name, src: src, size: size, packed: true}
+	err := w.walk()
+	if err == nil {
+		return w, nil
+	}
+	if _, cerr := walkContainer("", src, size); cerr == nil {
+		err = &pack.Error{Kind: pack.ErrUnsupported, File: name, Offset: -1, Found: "this is a container that is not packed",
+			Expected: "its packed form (t5q)", Hint: "there is nothing to unpack: use it as it is"}
+	}
+	return nil, err
+}
+
 // Unpack is the reverse of [Pack]. Matrices are unpacked in parts, so that each
 // is read three times.
 func Unpack(ctx context.Context, name string, src io.ReaderAt, size int64, w io.Writer) error {
-	k := walker{name: name, src: src, size: size, packed: true}
-	if err := k.walk(); err != nil {
-		if _, cerr := walkContainer("", src, size); cerr == nil {
-			return &pack.Error{Kind: pack.ErrUnsupported, File: name, Offset: -1, Found: "this is a container that is not packed",
-				Expected: "its packed form (t5q)", Hint: "there is nothing to unpack: use it as it is"}
-		}
+	k, err := walkPacked(name, src, size)
+	if err != nil {
 		return err
 	}
 	c := converter{ctx: ctx, src: src, w: w, buf: make([]byte, 1<<20)}

@@ -1,0 +1,212 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+
+	"npack/pack"
+)
+
+// ErrChanged is the error of a stream whose file changed on the server, or
+// cannot be told from another, between two connections. What was read before
+// is worth nothing.
+var ErrChanged = errors.New("the file on the server changed meanwhile")
+
+// Stream reads a file in order. When the line breaks it goes on at the same
+// byte over a new connection, with the same rules as [Client.File].
+type Stream struct {
+	c        *Client
+	ctx      context.Context
+	t        Target
+	ent      Entity
+	at       int64
+	noRanges bool
+	r        *response
+	tries    tries
+	sum      hash.Hash // of all bytes, nil if not read from the start
+	err      error
+}
+
+// Open opens t at byte from and reads to its end. known is what an earlier
+// stream's Entity gave, the zero value for nothing. A file that is another one
+// by now is [ErrChanged]. If a stream that starts at 0 ends and the file's
+// sha256 or size is not t's, the last Read gives an error in place of io.EOF.
+//
+// The stream ends with ctx. Close it.
+func (c *Client) Open(ctx context.Context, t Target, from int64, known Entity) (*Stream, error) {
+	if known == (Entity{}) {
+		known.Size = t.Size
+	}
+	s := &Stream{c: c, ctx: ctx, t: t, ent: known, at: from, tries: tries{c: c}}
+	if from == 0 {
+		s.sum = sha256.New()
+	}
+	return s, s.connect()
+}
+
+// Entity says what the server's file is.
+func (s *Stream) Entity() Entity { return s.ent }
+
+// Close ends the stream.
+func (s *Stream) Close() error {
+	if s.r != nil {
+		s.r.close()
+		s.r = nil
+	}
+	if s.err == nil {
+		s.err = errors.New("read after Close")
+	}
+	return nil
+}
+
+// connect opens a connection at s.at, in as many tries as it takes.
+func (s *Stream) connect() error {
+	for {
+		err := s.once()
+		if err == nil {
+			return nil
+		}
+		if s.r != nil {
+			s.r.close()
+			s.r = nil
+		}
+		if err := s.tries.again(s.ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Stream) once() (err error) {
+	changed := func(format string, args ...any) error {
+		e := fail(s.t.URL, "", format, args...)
+		e.Err = ErrChanged
+		return e
+	}
+	var known *Entity
+	if s.ent != (Entity{Size: -1}) {
+		known = &s.ent
+	}
+	from := s.at
+	switch {
+	case from > 0 && !s.t.joins(s.ent):
+		return changed("the line broke after %d bytes", from)
+	case s.noRanges:
+		from = 0
+	}
+	s.r, err = s.c.once(s.ctx, s.t.URL, from, -1, known)
+	past := (*pastEnd)(nil)
+	switch {
+	case errors.Is(err, errBadRange):
+		s.noRanges = true
+		return &transient{err: fail(s.t.URL, "", "the server %v", err)}
+	case errors.As(err, &past) && s.ent.Size < 0 && past.size == s.at:
+		s.ent.Size = s.at // the end, where it was not known
+		return nil
+	case errors.As(err, &past):
+		return changed("the server's file has no byte %d", s.at)
+	case err != nil:
+		return err
+	case known != nil && known.differs(s.r.Entity):
+		return changed("another file is there")
+	}
+	var head []byte
+	if s.r.from == 0 {
+		head, _ = s.r.r.Peek(pack.SniffLen)
+	}
+	size, err := s.t.accept(s.r.Size, head)
+	if err != nil {
+		return err
+	}
+	if s.ent.ETag == "" && s.ent.Modified == "" {
+		s.ent = s.r.Entity
+	}
+	s.ent.Size = max(s.ent.Size, size)
+	if s.r.from < s.at {
+		// A server without ranges sends all of it again.
+		n, err := io.CopyN(io.Discard, s.r.r, s.at)
+		s.tries.progress(n)
+		if err == io.EOF {
+			return changed("the server's file ends after %d bytes", n)
+		}
+		return err
+	}
+	return nil
+}
+
+// Read reads the next bytes of the file.
+func (s *Stream) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for s.err == nil {
+		if s.ent.Size >= 0 {
+			p = p[:min(int64(len(p)), s.ent.Size-s.at)]
+		}
+		if len(p) == 0 {
+			s.err = s.last()
+			break
+		}
+		if s.r == nil {
+			s.err = s.connect()
+			continue
+		}
+		n, err := s.r.r.Read(p)
+		if n > 0 { // an error comes again
+			s.at += int64(n)
+			s.tries.progress(int64(n))
+			if s.sum != nil {
+				s.sum.Write(p[:n])
+			}
+			if s.t.Progress != nil {
+				s.t.Progress(s.at, s.ent.Size)
+			}
+			return n, nil
+		}
+		if err != nil {
+			s.err = s.broken(err)
+		}
+	}
+	return 0, s.err
+}
+
+// broken decides what the end of a connection means.
+func (s *Stream) broken(err error) error {
+	r := s.r
+	r.close()
+	s.r = nil
+	if err == io.EOF {
+		switch {
+		case s.ent.Size >= 0 && r.framed && !r.part:
+			return fail(s.t.URL, "", "the server's file ends after %d bytes, not %d", s.at, s.ent.Size)
+		case s.ent.Size >= 0:
+			err = &transient{err: fail(s.t.URL, "", "the answer ended early")}
+		case r.framed || !r.ranges || s.noRanges || !s.t.joins(s.ent):
+			s.ent.Size = s.at
+			return nil
+		default: // nothing marked the end: ask whether there is more
+			err = &transient{err: fail(s.t.URL, "", "the file's end cannot be told from a broken line")}
+		}
+	}
+	return s.tries.again(s.ctx, err)
+}
+
+// last returns io.EOF if what was read is what it should be.
+func (s *Stream) last() error {
+	if s.r != nil {
+		s.r.close()
+		s.r = nil
+	}
+	if s.sum == nil || s.t.SHA256 == "" {
+		return io.EOF
+	}
+	if sum := fmt.Sprintf("%x", s.sum.Sum(nil)); !strings.EqualFold(sum, s.t.SHA256) {
+		return &pack.Error{Kind: pack.ErrNotEqual, File: Public(s.t.URL), Offset: -1, Found: "sha256 " + sum, Expected: s.t.SHA256,
+			Hint: "the file was damaged on its way or is another one; nothing was kept"}
+	}
+	return io.EOF
+}

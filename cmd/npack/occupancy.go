@@ -23,6 +23,7 @@ type occupancy struct {
 	Warnings    sumWarnings                      `json:"row_sums"`
 	Walk        speed                            `json:"walk"`
 	Memory      *bandwidth                       `json:"memory,omitempty"`
+	FileRead    *bandwidth                       `json:"file_read,omitempty"`
 }
 
 // counts are the values that the weights of one linear take.
@@ -51,7 +52,8 @@ type speed struct {
 
 func (s speed) rate() float64 { return float64(s.Bytes) / s.Seconds }
 
-// bandwidth is the machine's, measured right before the walk.
+// bandwidth is the machine's, of memory or of reading this file with the
+// system's read call, measured right before the walk.
 type bandwidth struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 	Threads        int     `json:"threads"`
@@ -61,6 +63,9 @@ type bandwidth struct {
 // benchBuffer is the memory that is read to measure bandwidth: four times a
 // last-level cache of 32 MiB, and little enough for small machines.
 const benchBuffer = 128 << 20
+
+// benchFile is how much of the file is read to measure that.
+const benchFile = 1 << 30
 
 // walk reads all weights once. What breaks a rule of the format is an error,
 // wrong row sums are a warning.
@@ -72,10 +77,15 @@ func walk(c *urfave.Context, src formats.Source) (*occupancy, error) {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	passes := 1
-	var memory *bandwidth
+	var memory, file *bandwidth
 	if c.Bool("bench") { // before the walk, so that the buffer and the walk's pages do not add up
 		b := membw.Read(threads, benchBuffer, time.Second)
 		memory = &bandwidth{b.BytesPerSecond, b.Threads, b.Bytes}
+		f, err := membw.ReadFile(src.Name(), threads, benchFile)
+		if err != nil {
+			return nil, err
+		}
+		file = &bandwidth{f.BytesPerSecond, f.Threads, f.Bytes}
 		passes = 3 // the first may read the disk
 	}
 	var o *occupancy
@@ -99,7 +109,7 @@ func walk(c *urfave.Context, src formats.Source) (*occupancy, error) {
 	if o.Warnings.Mismatches > 0 {
 		cli.Warn(c.App.ErrWriter, c.App.Name, "%s", o.Warnings)
 	}
-	o.Memory = memory
+	o.Memory, o.FileRead = memory, file
 	return o, nil
 }
 
@@ -166,5 +176,9 @@ func (o *occupancy) print(w io.Writer) {
 	if m := o.Memory; m != nil {
 		fmt.Fprintf(w, "memory      reads at %.2f GB/s with %d threads (%d MiB); the walk has %.0f %% of that, best passes\n",
 			m.BytesPerSecond/1e9, m.Threads, m.Buffer>>20, 100*o.Walk.rate()/m.BytesPerSecond)
+	}
+	if f := o.FileRead; f != nil {
+		fmt.Fprintf(w, "file        read() gives %.2f GB/s with %d threads; the walk has %.0f %% of that\n",
+			f.BytesPerSecond/1e9, f.Threads, 100*o.Walk.rate()/f.BytesPerSecond)
 	}
 }

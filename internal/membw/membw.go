@@ -4,6 +4,8 @@ package membw
 
 import (
 	"bytes"
+	"io"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -43,4 +45,43 @@ func Read(threads, size int, d time.Duration) Result {
 	}
 	debug.FreeOSMemory() // buf goes back at once: it may be much of what there is
 	return Result{threads, part * threads, float64(part*threads) / best.Seconds()}
+}
+
+// ReadFile measures how fast the first size bytes of a file are read with the
+// system's read call, by the given number of threads: what a program that does
+// not map files could reach. Of two passes the second counts, when the file is
+// in the system's cache if there is room. It reads less if the file is shorter.
+func ReadFile(path string, threads int, size int64) (Result, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Result{}, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return Result{}, err
+	}
+	const buffer = 256 << 10 // fits a second-level cache
+	part := min(size, st.Size()) / int64(threads)
+	errs := make([]error, threads)
+	var took time.Duration
+	for range 2 {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range threads {
+			wg.Go(func() {
+				section := io.NewSectionReader(f, int64(i)*part, part)
+				_, errs[i] = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{section}, make([]byte, buffer))
+			})
+		}
+		wg.Wait()
+		took = time.Since(start)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	n := int(part) * threads
+	return Result{threads, n, float64(n) / took.Seconds()}, nil
 }

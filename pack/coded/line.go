@@ -8,7 +8,7 @@ import (
 
 // chunkBytes is the size of the pieces in which payloads and sources are held: a whole
 // number of batches of a plane.
-const chunkBytes = 42 * batchBytes
+const chunkBytes = 168 * batchBytes
 
 // A chunk has window spare bytes, for loads and stores that reach past the end.
 type chunk [chunkBytes + window]byte

@@ -13,7 +13,7 @@ const (
 
 	// batch is how much is converted and coded at once: symbols that stay in
 	// the first-level cache between the two.
-	batchSymbols = 16384
+	batchSymbols = 4096
 	batchBytes   = batchSymbols / 8 * 3 // of one plane
 )
 

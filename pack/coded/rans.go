@@ -49,7 +49,7 @@ type states [2]uint32
 // comparisons, and both states are filled from one load.
 func (t *decodeTable) decode(x *states, dst, src []byte, pos int) (n, newPos int) {
 	x0, x1 := x[0], x[1]
-	for n <= len(dst)-4 && uint(pos) <= uint(len(src)-window) {
+	for n <= len(dst)-4 && pos <= len(src)-window {
 		w := binary.BigEndian.Uint64(src[pos:])
 
 		s0 := t.symbol[x0&(scale-1)]

@@ -210,3 +210,30 @@ func (s *Stream) last() error {
 	}
 	return io.EOF
 }
+
+// Bytes returns a small file, at most limit bytes of it. Answers that programs
+// make for each request have no validator: a broken one is asked for again.
+func (c *Client) Bytes(ctx context.Context, address string, limit int64) ([]byte, error) {
+	for n := 0; ; n++ {
+		b, err := c.bytes(ctx, address, limit)
+		if !errors.Is(err, ErrChanged) || n == maxRestarts {
+			return b, err
+		}
+	}
+}
+
+func (c *Client) bytes(ctx context.Context, address string, limit int64) ([]byte, error) {
+	s, err := c.Open(ctx, Target{URL: address, Size: -1}, 0, Entity{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	b, err := io.ReadAll(io.LimitReader(s, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fail(address, "", "the answer is longer than %d bytes", limit)
+	}
+	return b, nil
+}

@@ -1,0 +1,293 @@
+// Package expand turns a coded transport that arrives in order, from a network
+// or a disk, into a container on a disk: in one pass, checked whole, and going
+// on where an earlier run ended.
+package expand
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"npack/internal/outfile"
+	"npack/pack"
+	"npack/pack/coded"
+	"npack/pack/native"
+	"npack/ternary"
+)
+
+// Transport is where the coded bytes come from.
+type Transport struct {
+	Name string // for errors
+
+	// Open returns the bytes from an offset to the end, how many bytes the
+	// transport has (0: not known) and a key that tells it from others. key
+	// is "" or what Open returned in an earlier run: if that is not the key
+	// of the transport any more, Open's error is one that Again knows.
+	Open func(ctx context.Context, from int64, key string) (r io.ReadCloser, size int64, newKey string, err error)
+	// Again reports whether an error of Open or of reading means that the
+	// transport is not what it was, so that all must be begun again. It may
+	// be nil.
+	Again func(error) bool
+}
+
+// Options say how to expand.
+type Options struct {
+	Want     *pack.Pin // of the container, nil if not known
+	Threads  int       // 0: one a processor
+	Progress func(done, total int64)
+}
+
+// Result says what was made.
+type Result struct {
+	Bytes      int64  // of the container
+	SHA256     string // of the container
+	Resumed    int64  // bytes of the container that an earlier run left
+	Survey     *ternary.Survey
+	Mismatch   error // the first row sum that is not the row's; nil if none
+	Restarts   int
+	CodedBytes int64 // of the transport
+}
+
+// state is what is kept beside a part.
+type state struct {
+	Key    string       `json:"key"`
+	Header coded.Header `json:"header"`
+	Marks  []coded.Mark `json:"marks"`
+}
+
+// maxRestarts bounds how often a transport that changes makes us begin again.
+const maxRestarts = 4
+
+// File writes the container of t to path. Structure, every weight's rules, MD5
+// and, if o.Want is given, size and sha256 are right before the file has its
+// name. If it fails for reasons outside the transport, what is there stays as
+// NAME.part with a journal of its blocks; otherwise nothing stays.
+func File(ctx context.Context, path string, t Transport, o Options) (*Result, error) {
+	part, err := outfile.OpenPart(path)
+	if err != nil {
+		return nil, err
+	}
+	defer part.Close()
+	for n := 0; ; n++ {
+		e := &expansion{t: t, o: o, part: part}
+		err := e.run(ctx)
+		if err == nil {
+			e.res.Restarts = n
+			return &e.res, part.Commit()
+		}
+		bad := errors.Is(err, pack.ErrCorrupt) || errors.Is(err, pack.ErrNotEqual) || errors.Is(err, pack.ErrNotModel) || errors.Is(err, pack.ErrUnsupported)
+		again := t.Again != nil && t.Again(err) || bad && e.res.Resumed > 0 // the rest may be of another
+		switch {
+		case again && n < maxRestarts:
+			if err := e.forget(); err != nil {
+				return nil, err
+			}
+		case again, bad:
+			return nil, errors.Join(err, part.Remove())
+		case len(e.state.Marks) == 0 || e.state.Key == "":
+			return nil, errors.Join(err, part.Remove()) // nothing to go on from
+		default:
+			return nil, errors.Join(err, e.save())
+		}
+	}
+}
+
+// expansion is one run.
+type expansion struct {
+	t    Transport
+	o    Options
+	part *outfile.Part
+	res  Result
+
+	mu    sync.Mutex
+	state state
+}
+
+func (e *expansion) forget() error {
+	e.state = state{}
+	if err := e.part.Truncate(0); err != nil {
+		return err
+	}
+	return e.part.SaveState(e.state)
+}
+
+// save makes the part durable, then the journal.
+func (e *expansion) save() error {
+	e.mu.Lock()
+	s := e.state
+	e.mu.Unlock()
+	if len(s.Marks) == 0 || s.Key == "" {
+		return nil
+	}
+	return e.part.SaveState(s)
+}
+
+func (e *expansion) run(ctx context.Context) error {
+	c := &checker{sha: sha256.New()}
+	defer c.abort()
+	var point *coded.Point
+	if e.part.LoadState(&e.state) && len(e.state.Marks) > 0 && e.state.Key != "" {
+		c.start(e.t.Name, e.state.Header.SourceSize)
+		var err error
+		if point, err = coded.Recover(ctx, e.state.Header, e.part, e.state.Marks, c); err != nil {
+			return err
+		}
+		e.res.Resumed = point.Source
+	}
+	if point == nil || point.Source == 0 {
+		e.state, point = state{}, nil
+		c.abort()
+		*c = checker{sha: sha256.New()}
+	} else {
+		e.state.Marks = e.state.Marks[:point.Block]
+	}
+
+	from := int64(0)
+	if point != nil {
+		from = point.Coded
+	}
+	r, size, key, err := e.t.Open(ctx, from, e.state.Key)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	e.state.Key = key
+	if point == nil {
+		if e.state.Header, err = coded.ReadHeader(e.t.Name, r); err != nil {
+			return err
+		}
+		c.start(e.t.Name, e.state.Header.SourceSize)
+	}
+	h := e.state.Header
+	if w := e.o.Want; w != nil && w.Bytes >= 0 && w.Bytes != h.SourceSize {
+		return &pack.Error{Kind: pack.ErrNotEqual, File: e.t.Name, Place: "header", Offset: 8,
+			Found: fmt.Sprintf("the container has %d bytes", h.SourceSize), Expected: fmt.Sprint(w.Bytes), Hint: "this is the transport of another model, or of another version of it"}
+	}
+	if err := e.part.Room(h.SourceSize - e.res.Resumed); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := e.journal(cancel)
+	w := &writer{e: e, at: e.res.Resumed}
+	err = coded.Decode(ctx, h, r, w, coded.DecodeOptions{Name: e.t.Name, Size: size, Threads: e.o.Threads, From: point, Check: c,
+		Done: func(d coded.Done) {
+			e.mu.Lock()
+			e.state.Marks = append(e.state.Marks, d.Mark)
+			e.res.CodedBytes = d.Mark.Coded
+			e.mu.Unlock()
+		}})
+	stop()
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return err
+	}
+	return e.finish(c)
+}
+
+// finish compares the whole with what is known about it.
+func (e *expansion) finish(c *checker) error {
+	if err := c.end(); err != nil {
+		return err
+	}
+	e.res.Bytes, e.res.SHA256 = e.state.Header.SourceSize, fmt.Sprintf("%x", c.sha.Sum(nil))
+	e.res.Survey, e.res.Mismatch = c.survey, c.mismatch
+	if w := e.o.Want; w != nil && w.SHA256 != "" && !strings.EqualFold(w.SHA256, e.res.SHA256) {
+		return &pack.Error{Kind: pack.ErrNotEqual, File: e.t.Name, Place: "decoded container", Offset: -1,
+			Found: "sha256 " + e.res.SHA256, Expected: w.SHA256, Hint: "this is the transport of another model, or of another version of it"}
+	}
+	return e.part.Truncate(e.res.Bytes)
+}
+
+// journal saves the state every second until stop is called.
+func (e *expansion) journal(cancel context.CancelCauseFunc) (stop func()) {
+	done := make(chan bool)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := e.save(); err != nil {
+					cancel(err)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// writer writes into the part, in order.
+type writer struct {
+	e  *expansion
+	at int64
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	n, err := w.e.part.WriteAt(b, w.at)
+	w.at += int64(n)
+	if w.e.o.Progress != nil {
+		w.e.o.Progress(w.at, w.e.state.Header.SourceSize)
+	}
+	return n, err
+}
+
+// checker holds the rules of the container and its sha256 while it passes by.
+type checker struct {
+	sha      hash.Hash
+	w        *io.PipeWriter
+	done     chan bool
+	survey   *ternary.Survey
+	mismatch error
+	err      error
+}
+
+func (c *checker) start(name string, size int64) {
+	r, w := io.Pipe()
+	c.w, c.done = w, make(chan bool)
+	go func() {
+		defer close(c.done)
+		c.survey, c.mismatch, c.err = native.Check(name, size, r)
+		if p := (*pack.Error)(nil); errors.As(c.err, &p) {
+			inside := *p
+			inside.Place = "decoded container: " + p.Place
+			c.err = &inside
+		}
+		if c.err == nil {
+			_, c.err = io.Copy(io.Discard, r)
+		}
+		r.CloseWithError(c.err)
+	}()
+}
+
+func (c *checker) Write(b []byte) (int, error) {
+	c.sha.Write(b)
+	return c.w.Write(b)
+}
+
+// end waits for the verdict.
+func (c *checker) end() error {
+	c.w.Close()
+	<-c.done
+	return c.err
+}
+
+// abort ends the check where there will be no verdict.
+func (c *checker) abort() {
+	if c.w != nil {
+		c.w.CloseWithError(context.Canceled)
+		<-c.done
+	}
+}

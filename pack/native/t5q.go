@@ -2,6 +2,7 @@ package native
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 
 	"npack/pack"
@@ -17,8 +18,8 @@ func (f *File) explainPacked(src io.ReaderAt, err error) error {
 		return err
 	}
 	return &pack.Error{Kind: pack.ErrUnsupported, File: f.name, Offset: headerSize,
-		Found: "this is a container in its packed form (t5q), which this version does not read", Expected: "a native container (TRTC)",
-		Hint: "use the pack's *.bin container"}
+		Found: "this is a container in its packed form (t5q)", Expected: "a native container (TRTC)",
+		Hint: fmt.Sprintf("expand it first: npack expand %q", f.name)}
 }
 
 func isPacked(c *ternary.Config, src io.ReaderAt, size int64) bool {

@@ -5,10 +5,8 @@ package expand
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"strings"
 	"sync"
@@ -17,7 +15,6 @@ import (
 	"npack/internal/outfile"
 	"npack/pack"
 	"npack/pack/coded"
-	"npack/pack/native"
 	"npack/ternary"
 )
 
@@ -41,15 +38,21 @@ type Options struct {
 	Want     *pack.Pin // of the container, nil if not known
 	Threads  int       // 0: one a processor
 	Progress func(done, total int64)
+
+	// Unchecked leaves the container's rules alone: its MD5 and Want decide.
+	Unchecked bool
+	// Again is told that a part of the output that was there, of kept bytes,
+	// is of no use. It may be nil.
+	Again func(kept int64)
 }
 
 // Result says what was made.
 type Result struct {
-	Bytes      int64  // of the container
-	SHA256     string // of the container
-	Resumed    int64  // bytes of the container that an earlier run left
-	Survey     *ternary.Survey
-	Mismatch   error // the first row sum that is not the row's; nil if none
+	Bytes      int64           // of the container
+	SHA256     string          // of the container
+	Resumed    int64           // bytes of the container that an earlier run left
+	Survey     *ternary.Survey // nil if it was not checked
+	Mismatch   error           // the first row sum that is not the row's; nil if none
 	Restarts   int
 	CodedBytes int64 // of the transport
 }
@@ -129,7 +132,11 @@ func (e *expansion) save() error {
 }
 
 func (e *expansion) run(ctx context.Context) error {
-	c := &checker{sha: sha256.New()}
+	kept, err := e.part.Size()
+	if err != nil {
+		return err
+	}
+	c := newChecker(&e.o)
 	defer c.abort()
 	var point *coded.Point
 	if e.part.LoadState(&e.state) && len(e.state.Marks) > 0 && e.state.Key != "" {
@@ -141,9 +148,12 @@ func (e *expansion) run(ctx context.Context) error {
 		e.res.Resumed = point.Source
 	}
 	if point == nil || point.Source == 0 {
+		if kept > 0 && e.o.Again != nil {
+			e.o.Again(kept)
+		}
 		e.state, point = state{}, nil
 		c.abort()
-		*c = checker{sha: sha256.New()}
+		*c = *newChecker(&e.o)
 	} else {
 		e.state.Marks = e.state.Marks[:point.Block]
 	}
@@ -165,9 +175,8 @@ func (e *expansion) run(ctx context.Context) error {
 		c.start(e.t.Name, e.state.Header.SourceSize)
 	}
 	h := e.state.Header
-	if w := e.o.Want; w != nil && w.Bytes >= 0 && w.Bytes != h.SourceSize {
-		return &pack.Error{Kind: pack.ErrNotEqual, File: e.t.Name, Place: "header", Offset: 8,
-			Found: fmt.Sprintf("the container has %d bytes", h.SourceSize), Expected: fmt.Sprint(w.Bytes), Hint: "this is the transport of another model, or of another version of it"}
+	if err := checkSize(e.t.Name, h, e.o.Want); err != nil {
+		return err
 	}
 	if err := e.part.Room(h.SourceSize - e.res.Resumed); err != nil {
 		return err
@@ -191,21 +200,33 @@ func (e *expansion) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.finish(c)
+	if err := e.res.finish(c, e.t.Name, h.SourceSize, e.o.Want); err != nil {
+		return err
+	}
+	return e.part.Truncate(e.res.Bytes)
 }
 
 // finish compares the whole with what is known about it.
-func (e *expansion) finish(c *checker) error {
+func (r *Result) finish(c *checker, name string, size int64, want *pack.Pin) error {
 	if err := c.end(); err != nil {
 		return err
 	}
-	e.res.Bytes, e.res.SHA256 = e.state.Header.SourceSize, fmt.Sprintf("%x", c.sha.Sum(nil))
-	e.res.Survey, e.res.Mismatch = c.survey, c.mismatch
-	if w := e.o.Want; w != nil && w.SHA256 != "" && !strings.EqualFold(w.SHA256, e.res.SHA256) {
-		return &pack.Error{Kind: pack.ErrNotEqual, File: e.t.Name, Place: "decoded container", Offset: -1,
-			Found: "sha256 " + e.res.SHA256, Expected: w.SHA256, Hint: "this is the transport of another model, or of another version of it"}
+	r.Bytes, r.SHA256 = size, fmt.Sprintf("%x", c.sha.Sum(nil))
+	r.Survey, r.Mismatch = c.survey, c.mismatch
+	if want != nil && want.SHA256 != "" && !strings.EqualFold(want.SHA256, r.SHA256) {
+		return &pack.Error{Kind: pack.ErrNotEqual, File: name, Place: "decoded container", Offset: -1,
+			Found: "sha256 " + r.SHA256, Expected: want.SHA256, Hint: "this is the transport of another model, or of another version of it"}
 	}
-	return e.part.Truncate(e.res.Bytes)
+	return nil
+}
+
+// checkSize compares the size that a header claims with what is known.
+func checkSize(name string, h coded.Header, want *pack.Pin) error {
+	if want == nil || want.Bytes < 0 || want.Bytes == h.SourceSize {
+		return nil
+	}
+	return &pack.Error{Kind: pack.ErrNotEqual, File: name, Place: "header", Offset: 8,
+		Found: fmt.Sprintf("the container has %d bytes", h.SourceSize), Expected: fmt.Sprint(want.Bytes), Hint: "this is the transport of another model, or of another version of it"}
 }
 
 // journal saves the state every second until stop is called.
@@ -242,52 +263,4 @@ func (w *writer) Write(b []byte) (int, error) {
 		w.e.o.Progress(w.at, w.e.state.Header.SourceSize)
 	}
 	return n, err
-}
-
-// checker holds the rules of the container and its sha256 while it passes by.
-type checker struct {
-	sha      hash.Hash
-	w        *io.PipeWriter
-	done     chan bool
-	survey   *ternary.Survey
-	mismatch error
-	err      error
-}
-
-func (c *checker) start(name string, size int64) {
-	r, w := io.Pipe()
-	c.w, c.done = w, make(chan bool)
-	go func() {
-		defer close(c.done)
-		c.survey, c.mismatch, c.err = native.Check(name, size, r)
-		if p := (*pack.Error)(nil); errors.As(c.err, &p) {
-			inside := *p
-			inside.Place = "decoded container: " + p.Place
-			c.err = &inside
-		}
-		if c.err == nil {
-			_, c.err = io.Copy(io.Discard, r)
-		}
-		r.CloseWithError(c.err)
-	}()
-}
-
-func (c *checker) Write(b []byte) (int, error) {
-	c.sha.Write(b)
-	return c.w.Write(b)
-}
-
-// end waits for the verdict.
-func (c *checker) end() error {
-	c.w.Close()
-	<-c.done
-	return c.err
-}
-
-// abort ends the check where there will be no verdict.
-func (c *checker) abort() {
-	if c.w != nil {
-		c.w.CloseWithError(context.Canceled)
-		<-c.done
-	}
 }

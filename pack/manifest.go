@@ -16,8 +16,8 @@ import (
 // ManifestName is the name of the manifest in a pack directory.
 const ManifestName = "MANIFEST.json"
 
-// maxManifest bounds the memory that a manifest can ask for: some 20,000 files.
-const maxManifest = 4 << 20
+// MaxManifest bounds the memory that a manifest can ask for: some 20,000 files.
+const MaxManifest = 4 << 20
 
 // Manifest pins the bytes of the files of a pack directory. Names are relative
 // to the directory, with slashes.
@@ -53,7 +53,7 @@ func ReadManifest(path string) (*Manifest, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	b, err := io.ReadAll(io.LimitReader(f, MaxManifest+1))
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +68,8 @@ func ParseManifest(name string, b []byte) (*Manifest, error) {
 		return &Error{Kind: ErrCorrupt, File: name, Place: place, Offset: -1, Found: found, Expected: expected,
 			Hint: "fetch the manifest again, or remove it to go without"}
 	}
-	if len(b) > maxManifest {
-		return nil, bad("", fmt.Sprintf("the manifest is longer than %d bytes", maxManifest), "a list of files")
+	if len(b) > MaxManifest {
+		return nil, bad("", fmt.Sprintf("the manifest is longer than %d bytes", MaxManifest), "a list of files")
 	}
 	m := new(Manifest)
 	if err := json.Unmarshal(b, m); err != nil {

@@ -19,7 +19,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &urfave.App{
 		Name:     "npack",
 		Usage:    "inspect and verify two-magnitude ternary models",
-		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand()},
+		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand(), pullCommand()},
 	}
 	return cli.Run(context.Background(), app, args, cli.Streams{In: stdin, Out: stdout, Err: stderr})
 }

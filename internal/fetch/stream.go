@@ -22,6 +22,7 @@ var ErrChanged = errors.New("the file on the server changed meanwhile")
 type Stream struct {
 	c        *Client
 	ctx      context.Context
+	cancel   context.CancelFunc
 	t        Target
 	ent      Entity
 	at       int64
@@ -42,25 +43,24 @@ func (c *Client) Open(ctx context.Context, t Target, from int64, known Entity) (
 	if known == (Entity{}) {
 		known.Size = t.Size
 	}
-	s := &Stream{c: c, ctx: ctx, t: t, ent: known, at: from, tries: tries{c: c}}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Stream{c: c, ctx: ctx, cancel: cancel, t: t, ent: known, at: from, tries: tries{c: c}}
 	if from == 0 {
 		s.sum = sha256.New()
 	}
-	return s, s.connect()
+	if err := s.connect(); err != nil {
+		cancel()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Entity says what the server's file is.
 func (s *Stream) Entity() Entity { return s.ent }
 
-// Close ends the stream.
+// Close ends the stream, also while another goroutine is in Read.
 func (s *Stream) Close() error {
-	if s.r != nil {
-		s.r.close()
-		s.r = nil
-	}
-	if s.err == nil {
-		s.err = errors.New("read after Close")
-	}
+	s.cancel() // which also closes the connection
 	return nil
 }
 

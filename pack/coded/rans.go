@@ -22,13 +22,17 @@ type decodeTable struct {
 	span   [256]span
 }
 
-type span struct{ freq, cum uint32 }
+// span is what a step of the decoder needs of a symbol of frequency f: with
+// rest = scale - f,
+//
+//	f*(x>>14) + x&(scale-1) - cum = x - cum - rest*(x>>14)
+type span struct{ rest, cum uint32 }
 
 // set fills t from frequencies whose sum is scale.
 func (t *decodeTable) set(freq []uint16) {
 	cum := uint32(0)
 	for s, f := range freq {
-		t.span[s] = span{uint32(f), cum}
+		t.span[s] = span{scale - uint32(f), cum}
 		slots := t.symbol[cum : cum+uint32(f)]
 		for i := range slots {
 			slots[i] = uint8(s)
@@ -55,11 +59,11 @@ func (t *decodeTable) decode(x *states, dst, src []byte, pos int) (n, newPos int
 		s0 := t.symbol[x0&(scale-1)]
 		e0 := &t.span[s0]
 		dst[n] = s0
-		x0 = e0.freq*(x0>>scaleBits) + x0&(scale-1) - e0.cum
+		x0 = x0 - e0.cum - e0.rest*(x0>>scaleBits)
 		s1 := t.symbol[x1&(scale-1)]
 		e1 := &t.span[s1]
 		dst[n+1] = s1
-		x1 = e1.freq*(x1>>scaleBits) + x1&(scale-1) - e1.cum
+		x1 = x1 - e1.cum - e1.rest*(x1>>scaleBits)
 		k0 := (x0-stateMin)>>31 + (x0-stateMin>>8)>>31 // bytes: bit 31 is the borrow
 		y0 := (uint64(x0)<<32 | w>>32) << (k0 * 8 & 63)
 		k1 := (x1-stateMin)>>31 + (x1-stateMin>>8)>>31
@@ -71,11 +75,11 @@ func (t *decodeTable) decode(x *states, dst, src []byte, pos int) (n, newPos int
 		s2 := t.symbol[x0&(scale-1)]
 		e2 := &t.span[s2]
 		dst[n+2] = s2
-		x0 = e2.freq*(x0>>scaleBits) + x0&(scale-1) - e2.cum
+		x0 = x0 - e2.cum - e2.rest*(x0>>scaleBits)
 		s3 := t.symbol[x1&(scale-1)]
 		e3 := &t.span[s3]
 		dst[n+3] = s3
-		x1 = e3.freq*(x1>>scaleBits) + x1&(scale-1) - e3.cum
+		x1 = x1 - e3.cum - e3.rest*(x1>>scaleBits)
 		k2 := (x0-stateMin)>>31 + (x0-stateMin>>8)>>31
 		y2 := (uint64(x0)<<32 | w>>32) << (k2 * 8 & 63)
 		k3 := (x1-stateMin)>>31 + (x1-stateMin>>8)>>31
@@ -96,7 +100,7 @@ func (t *decodeTable) decodeOne(x *states, i int, src []byte, pos int) (symbol b
 	slot := v & (scale - 1)
 	symbol = t.symbol[slot]
 	e := &t.span[symbol]
-	v = e.freq*(v>>scaleBits) + slot - e.cum
+	v = v - e.cum - e.rest*(v>>scaleBits)
 	for v < stateMin {
 		v = v<<8 | uint32(src[pos])
 		pos++

@@ -1,5 +1,6 @@
 // Command npack looks into the files of two-magnitude ternary models: what is
-// in them, whether they are whole, and what a directory of them should be.
+// in them, whether they are whole, and what a directory of them should be. It
+// makes containers of their coded transports and back.
 package main
 
 import (
@@ -18,8 +19,8 @@ func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &urfave.App{
 		Name:     "npack",
-		Usage:    "inspect and verify two-magnitude ternary models",
-		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand(), pullCommand()},
+		Usage:    "inspect, verify, compress and expand two-magnitude ternary models",
+		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand(), expandCommand(), compressCommand(), pullCommand()},
 	}
 	return cli.Run(context.Background(), app, args, cli.Streams{In: stdin, Out: stdout, Err: stderr})
 }

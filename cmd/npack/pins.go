@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"npack/pack"
@@ -47,6 +48,27 @@ func readPins(dir, container string) ([]pin, error) {
 		pins = append(pins, sums...)
 	}
 	return pins, nil
+}
+
+// containerPins returns what lies in dir and speaks of the container that comes
+// out of the transport in: the one that MANIFEST.json names if in is its
+// transport, by name or by the size of what is in it (-1: not known), and what
+// has the name of the output or of in with .bin.
+func containerPins(dir, in, out string, size int64) ([]pin, error) {
+	in, out = filepath.Base(in), filepath.Base(out)
+	names := []string{out, strings.TrimSuffix(in, filepath.Ext(in)) + ".bin"}
+	m, err := pack.ReadManifest(filepath.Join(dir, pack.ManifestName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if m != nil && m.WeightsContainer != nil {
+		w := m.WeightsContainer
+		if w.Bytes == size || w.CodedTransport != nil && w.CodedTransport.File == in {
+			names = append(names, w.File)
+		}
+	}
+	pins, err := readPins(dir, out)
+	return slices.DeleteFunc(pins, func(p pin) bool { return !slices.Contains(names, p.file) }), err
 }
 
 // maxSums bounds the memory that a list of sums can ask for.

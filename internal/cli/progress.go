@@ -13,11 +13,18 @@ import (
 // IsTerminal reports whether w is a terminal. It sees through the writer that
 // [Run] gives to commands.
 func IsTerminal(w any) bool {
+	f, ok := File(w)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// File returns the file that w is, if it is one. It sees through the writer
+// that [Run] gives to commands.
+func File(w any) (*os.File, bool) {
 	if o, ok := w.(*output); ok {
 		w = o.w
 	}
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return f, ok
 }
 
 // Progress shows how many bytes (or other things, see [Progress.Count]) of how

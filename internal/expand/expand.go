@@ -225,8 +225,14 @@ func checkSize(name string, h coded.Header, want *pack.Pin) error {
 	if want == nil || want.Bytes < 0 || want.Bytes == h.SourceSize {
 		return nil
 	}
-	return &pack.Error{Kind: pack.ErrNotEqual, File: name, Place: "header", Offset: 8,
-		Found: fmt.Sprintf("the container has %d bytes", h.SourceSize), Expected: fmt.Sprint(want.Bytes), Hint: "this is the transport of another model, or of another version of it"}
+	return errOtherModel(&pack.Error{File: name, Place: "header", Offset: 8}, h.SourceSize, want)
+}
+
+// errOtherModel completes an error for a container of another size than known.
+func errOtherModel(e *pack.Error, size int64, want *pack.Pin) error {
+	e.Kind, e.Found, e.Expected = pack.ErrNotEqual, fmt.Sprintf("the container has %d bytes", size), fmt.Sprint(want.Bytes)
+	e.Hint = "this is the transport of another model, or of another version of it"
+	return e
 }
 
 // journal saves the state every second until stop is called.

@@ -3,16 +3,16 @@ package main
 import (
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"npack/internal/cli/clitest"
 )
 
 func TestMain(m *testing.M) {
@@ -50,21 +50,9 @@ func TestScripts(t *testing.T) {
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			ts.Fatalf("%v", err)
-		}
-		got = exit.ExitCode()
-	}
-	if got != want {
-		ts.Fatalf("exit status %d, want %d", got, want)
-	}
+	clitest.Exits(ts, neg, args)
 	lines := strings.Split(strings.TrimSuffix(ts.ReadFile("stderr"), "\n"), "\n")
-	if want != 0 && (!strings.HasPrefix(lines[0], "npack: error: ") || len(lines) > 2 ||
+	if args[0] != "0" && (!strings.HasPrefix(lines[0], "npack: error: ") || len(lines) > 2 ||
 		len(lines) == 2 && !strings.HasPrefix(lines[1], "npack: hint: ")) {
 		ts.Fatalf("stderr is not an error and a hint")
 	}

@@ -240,14 +240,14 @@ func (d *download) bring(ctx context.Context) error {
 	stop := d.journal(cancel)
 	defer stop()
 	var wg sync.WaitGroup
-	for i := range q.workers {
+	todo, q.pieces = q.pieces[:q.workers], q.pieces[q.workers:]
+	for i, p := range todo {
 		r := first
 		if i > 0 {
 			r = nil
 		}
-		p, _ := q.take()
 		wg.Go(func() {
-			if err := d.work(ctx, q, p, r); err != nil {
+			if err := d.work(ctx, q, p, r, len(todo) == 1); err != nil {
 				cancel(err)
 			}
 		})
@@ -260,13 +260,16 @@ func (d *download) bring(ctx context.Context) error {
 type queue struct {
 	mu      sync.Mutex
 	pieces  spans
-	workers int
+	workers int // that may take pieces
 }
 
+// take returns the next piece. A worker that is told that there is none must
+// not take again.
 func (q *queue) take() (span, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.pieces) == 0 {
+		q.workers--
 		return span{}, false
 	}
 	p := q.pieces[0]
@@ -274,27 +277,35 @@ func (q *queue) take() (span, bool) {
 	return p, true
 }
 
-// leave gives a piece back from a worker that failed, and reports whether
-// there is another worker to take it.
+// leave gives a piece back from a worker that stops, if there is another
+// worker to take it.
 func (q *queue) leave(p span) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.workers == 1 {
+		return false
+	}
 	q.workers--
 	q.pieces = append(q.pieces, p)
-	return q.workers > 0
+	return true
 }
 
 // work fetches p and then other pieces until there are none. Servers may allow
 // fewer connections than we open: a worker that fails leaves its piece to the
 // others, if there are any.
-func (d *download) work(ctx context.Context, q *queue, p span, first *response) error {
+func (d *download) work(ctx context.Context, q *queue, p span, first *response, alone bool) error {
 	for {
 		at, err := d.piece(ctx, p, first)
 		first = nil
-		if err != nil {
-			if errors.Is(err, pack.ErrNetwork) && ctx.Err() == nil && q.leave(span{at, p.To}) {
+		if errors.Is(err, pack.ErrNetwork) && ctx.Err() == nil && !alone {
+			p.From = at
+			if q.leave(p) {
 				return nil
 			}
+			alone = true // the last one left: the server may like that better
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		var ok bool
@@ -489,6 +500,9 @@ func (d *download) copy(r *response, at, to int64) (int64, error) {
 
 // check compares what is there with all that is known about it.
 func (d *download) check(ctx context.Context) error {
+	if m := d.rec.missing(); len(m) > 0 {
+		return fmt.Errorf("fetch: bytes %d to %d were left out", m[0].From, m[0].To) // a fault of ours
+	}
 	d.res.Bytes = d.rec.Size
 	if err := d.part.Truncate(d.rec.Size); err != nil {
 		return err

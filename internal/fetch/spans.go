@@ -43,7 +43,10 @@ func (a spans) missing(size, piece int64) (m spans) {
 	at := int64(0)
 	gap := func(to int64) {
 		for at < to {
-			end := min(at+piece, to)
+			end := to
+			if to-at > piece {
+				end = at + piece
+			}
 			m = append(m, span{at, end})
 			at = end
 		}

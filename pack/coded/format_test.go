@@ -5,12 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
+	"npack/internal/hexdoc"
 	"npack/pack/coded"
 )
 
@@ -66,39 +64,12 @@ func example(t *testing.T, b []byte) string {
 	return strings.ReplaceAll(s.String(), "  \n", "\n")
 }
 
-var exampleLine = regexp.MustCompile(`^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)(?:x(\d+))?(?:  (.*))?$`)
-
 // The worked example of FORMAT.md is the file, said with what the reader finds.
 func TestFormatExample(t *testing.T) {
 	want := file(t, "worked.tv4z")
-	doc, err := os.ReadFile("FORMAT.md")
+	text, _, got, err := hexdoc.Example("FORMAT.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	_, text, ok := strings.Cut(string(doc), "```text\n")
-	text, _, ok2 := strings.Cut(text, "```")
-	if !ok || !ok2 {
-		t.Fatalf("no example; it should be\n%s", example(t, want))
-	}
-	var got []byte
-	for line := range strings.Lines(text) {
-		m := exampleLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if m == nil {
-			t.Fatalf("cannot read %q", line)
-		}
-		if at, _ := strconv.ParseInt(m[1], 16, 64); at != int64(len(got)) {
-			t.Fatalf("%q should be at %04x", line, len(got))
-		}
-		var b []byte
-		for _, h := range strings.Fields(m[2]) {
-			v, _ := strconv.ParseUint(h, 16, 8)
-			b = append(b, byte(v))
-		}
-		if m[3] != "" {
-			n, _ := strconv.Atoi(m[3])
-			b = bytes.Repeat(b, n)
-		}
-		got = append(got, b...)
 	}
 	if !bytes.Equal(got, want) {
 		t.Error("the example is not worked.tv4z")

@@ -3,64 +3,38 @@ package native_test
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
+	"npack/internal/hexdoc"
 	"npack/pack/native"
 	"npack/ternary"
 	"npack/testdata/tv4z"
 )
 
-var exampleLine = regexp.MustCompile(`^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)(?:x(\d+))?(?:  (.*))?$`)
-
 // The worked example of FORMAT.md is the file, and its comments are what the
 // reader finds there.
 func TestFormatExample(t *testing.T) {
-	doc, err := os.ReadFile("FORMAT.md")
+	_, lines, got, err := hexdoc.Example("FORMAT.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	_, text, ok := strings.Cut(string(doc), "```text\n")
-	text, _, ok2 := strings.Cut(text, "```")
-	if !ok || !ok2 {
-		t.Fatal("no example")
 	}
 	want, err := tv4z.Files.ReadFile("worked.bin")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !bytes.Equal(got, want) {
+		t.Fatal("the example is not worked.bin")
+	}
 	f, err := native.OpenBytes("worked.bin", want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []byte
-	for line := range strings.Lines(text) {
-		m := exampleLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if m == nil {
-			t.Fatalf("cannot read %q", line)
+	for _, l := range lines {
+		if note := comment(f, l.Offset); note != "" && note != l.Comment {
+			t.Errorf("%q: the reader finds %q", l.Text, note)
 		}
-		if at, _ := strconv.ParseInt(m[1], 16, 64); at != int64(len(got)) {
-			t.Fatalf("%q should be at %04x", line, len(got))
-		}
-		if note := comment(f, int64(len(got))); note != "" && note != m[4] {
-			t.Errorf("%q: the reader finds %q", line, note)
-		}
-		var b []byte
-		for _, h := range strings.Fields(m[2]) {
-			v, _ := strconv.ParseUint(h, 16, 8)
-			b = append(b, byte(v))
-		}
-		if m[3] != "" {
-			n, _ := strconv.Atoi(m[3])
-			b = bytes.Repeat(b, n)
-		}
-		got = append(got, b...)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("the example is not worked.bin")
 	}
 }
 

@@ -4,7 +4,9 @@
 //	go run ./internal/synth -model 8b -o /tmp/synth-8b.bin
 //
 // All weights are zero and the file has holes in their place, so that 3.9 GB
-// take some 15 MB of disk. Scales and norms are what a loader accepts.
+// take some 15 MB of disk. Scales and norms are what a loader accepts. With
+// -random the weights have the shares that are published of the 8B model, and
+// the file takes all of its size.
 package main
 
 import (
@@ -38,13 +40,19 @@ var geometries = []geometry{
 func main() {
 	name := flag.String("model", "8b", "geometry: 8b or 0.6b")
 	out := flag.String("o", "", "file to write")
+	random := flag.Bool("random", false, "random weights of the published shares, not zeros")
+	seed := flag.Uint64("seed", 1, "of the random weights")
 	flag.Parse()
 	i := slices.IndexFunc(geometries, func(g geometry) bool { return g.name == *name })
 	if i < 0 || *out == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := write(*out, &geometries[i]); err != nil {
+	err := write(*out, &geometries[i])
+	if err == nil && *random {
+		err = randomize(*out, *seed)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "synth: error:", err)
 		os.Exit(1)
 	}

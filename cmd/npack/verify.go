@@ -26,7 +26,8 @@ func verifyCommand() *urfave.Command {
 		Name:      "verify",
 		Usage:     "prove that a model is whole",
 		UsageText: "npack verify [flags] FILE|DIR",
-		Description: "Reads all of a model: structure, the rules of every weight, row sums. Compares it with what\n" +
+		Description: "Reads all of a model: structure, the rules of every weight, row sums; of a coded transport\n" +
+			"(.tv4z) every block too, without writing the container. Compares it with what\n" +
 			"MANIFEST.json, SHA256SUMS and FILE.sha256 beside it say; of a DIR all files that they name.\n" +
 			"Files that are named and not here do not fail, the container aside.\n\n" +
 			"Exit status: 0 whole, 3 other bytes than pinned, 4 corrupt, 5 incomplete, 7 not a model.\n\n" +
@@ -48,8 +49,10 @@ type verification struct {
 	OK     bool         `json:"ok"`
 	Error  string       `json:"error,omitempty"`
 	Checks []check      `json:"checks"`
-	Files  []fileResult `json:"files"` // the container first
+	Files  []fileResult `json:"files"` // the model first
 	Sums   *sumWarnings `json:"row_sums,omitempty"`
+	// Container is what a coded transport holds.
+	Container *fileResult `json:"container,omitempty"`
 
 	dir string
 }
@@ -129,15 +132,34 @@ func (v *verification) run(c *urfave.Context, all bool) error {
 	if err := v.checkSizes(); err != nil {
 		return err
 	}
+	v.Bytes = v.Files[0].Bytes
+	if format.Kind == pack.KindTV4Z {
+		return v.transport(c)
+	}
 	src, err := formats.Open(v.File)
 	if err != nil {
 		v.note(statusFailed, "structure", "")
 		return err
 	}
 	defer src.Close()
-	v.Bytes = v.Files[0].Bytes
 	v.note(statusOK, "structure", "all records have the header's shapes and fill the file to its end")
-	return v.readAll(c, src)
+	return v.readAll(c, "weights", src.Size(), func(ctx context.Context, progress func(done int64)) (*found, error) {
+		s, err := src.Model().Survey(ctx, ternary.WalkOptions{Threads: c.Int("threads"), Progress: func(done, _ int64) { progress(done) }})
+		if err != nil {
+			return nil, src.Place(err)
+		}
+		f := &found{survey: s}
+		if s.FirstMismatch != nil {
+			f.mismatch = src.Place(s.FirstMismatch)
+		}
+		return f, nil
+	})
+}
+
+// found is what reading all weights finds.
+type found struct {
+	survey   *ternary.Survey
+	mismatch error // the first row sum that is not the row's
 }
 
 func (v *verification) note(status, name, detail string) {
@@ -211,15 +233,15 @@ func firstOf(first, next error) error {
 	return next
 }
 
-// readAll walks over the weights while the container is hashed, so that a file
-// that does not fit into memory comes from the disk once; then it hashes the
-// other files.
-func (v *verification) readAll(c *urfave.Context, src formats.Source) error {
+// readAll walks over what is in the model, size bytes, while the file is hashed,
+// so that one that does not fit into memory comes from the disk once; then it
+// hashes the other files.
+func (v *verification) readAll(c *urfave.Context, what string, size int64, walk func(ctx context.Context, progress func(done int64)) (*found, error)) error {
 	ctx, cancel := context.WithCancel(c.Context)
 	defer cancel()
 	p := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
 	defer p.Done()
-	total := src.Size() // walked
+	total := size // walked
 	for i := range v.Files {
 		if v.Files[i].Status == statusUnread {
 			total += v.Files[i].Bytes
@@ -228,12 +250,11 @@ func (v *verification) readAll(c *urfave.Context, src formats.Source) error {
 	var walked, hashed atomic.Int64
 	show := func() { p.Show("verifying", min(walked.Load()+hashed.Load(), total), total) }
 
-	var survey *ternary.Survey
+	var got *found
 	var walkErr error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		survey, walkErr = src.Model().Survey(ctx, ternary.WalkOptions{Threads: c.Int("threads"),
-			Progress: func(done, _ int64) { walked.Store(done); show() }})
+		got, walkErr = walk(ctx, func(done int64) { walked.Store(done); show() })
 		if walkErr != nil {
 			cancel() // the hash of a broken file tells nothing more
 		}
@@ -245,19 +266,19 @@ func (v *verification) readAll(c *urfave.Context, src formats.Source) error {
 	wg.Wait()
 
 	if walkErr != nil && !errors.Is(walkErr, context.Canceled) {
-		v.note(statusFailed, "weights", "")
-		return src.Place(walkErr)
+		v.note(statusFailed, what, "")
+		return walkErr
 	}
 	if walkErr != nil {
 		return firstOf(hashErr, walkErr)
 	}
 	v.note(statusOK, "weights", fmt.Sprintf("%s ternary: bp, bn, br keep their rules, padding is 0; scales, norms, biases are finite",
-		cli.Group(survey.Total.Weights)))
-	v.Sums = &sumWarnings{Mismatches: survey.SumMismatches}
+		cli.Group(got.survey.Total.Weights)))
+	v.Sums = &sumWarnings{Mismatches: got.survey.SumMismatches}
 	if v.Sums.Mismatches == 0 {
 		v.note(statusOK, "row sums", "all as the rows add up")
 	} else {
-		v.Sums.First = src.Place(survey.FirstMismatch).Error()
+		v.Sums.First = got.mismatch.Error()
 		v.note(statusWarning, "row sums", v.Sums.String())
 	}
 	return hashErr
@@ -304,8 +325,12 @@ func (v *verification) print(w io.Writer) {
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 	count := map[string]int{}
-	for i := range v.Files {
-		f := &v.Files[i]
+	files := v.Files
+	if v.Container != nil {
+		files = append([]fileResult{*v.Container}, files...)
+	}
+	for i := range files {
+		f := &files[i]
 		count[f.Status]++
 		about := "nothing here says what it should be"
 		if len(f.Sources) > 0 {

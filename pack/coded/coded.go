@@ -79,8 +79,9 @@ func (b *Block) Symbols() int64 {
 	return 0
 }
 
-// symbolsOf returns ceil(8L/3): the symbols of planes of L bytes.
-func symbolsOf(plane int64) int64 { return (8*plane + 2) / 3 }
+// symbolsOf returns ceil(8L/3), the symbols of planes of L bytes, for all L whose
+// three planes fit an int64.
+func symbolsOf(plane int64) int64 { return plane/3*8 + (plane%3*8+2)/3 }
 
 // ReadHeader reads a transport's header from r. name is used in errors.
 // SourceSize is what the file claims: whoever gives room for the container

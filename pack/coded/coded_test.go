@@ -112,6 +112,7 @@ func recipe() []byte {
 		seed ^= seed << 5
 		return seed
 	}
+	thin := func() uint32 { a := next(); return a & next() }
 	le := binary.LittleEndian
 	b := make([]byte, 0, 37879768)
 	u32 := func(n int, v uint32) {
@@ -134,8 +135,8 @@ func recipe() []byte {
 		}
 		planes := make([]byte, 3*4096)
 		for w := range 1024 {
-			a := next() & next()
-			n := next() & next() &^ a
+			a := thin()
+			n := thin() &^ a
 			le.PutUint32(planes[4*w:], a)
 			le.PutUint32(planes[4096+4*w:], n)
 			le.PutUint32(planes[8192+4*w:], next()&(a|n))
@@ -150,7 +151,7 @@ func recipe() []byte {
 		u32(1, v)
 	}
 	for range 8396800 {
-		u32(1, next()&next())
+		u32(1, thin())
 	}
 	f32(524800, 1.0/2048)
 	u32(524800, 0)

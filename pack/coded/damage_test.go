@@ -8,12 +8,14 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
+	"npack/internal/machine"
 	"npack/pack"
 	"npack/testdata/tv4z"
 )
@@ -47,7 +49,11 @@ func oneClearError(err error) string {
 // readers ignore it; never a wrong file.
 func TestFlips(t *testing.T) {
 	good, want := readFile(t, "worked.tv4z"), readFile(t, "worked.bin")
-	for i := range good {
+	step := 1
+	if testing.Short() {
+		step = 17
+	}
+	for i := 0; i < len(good); i += step {
 		for j, flip := range []byte{0x01, 0x80, 0xff} {
 			b := bytes.Clone(good)
 			b[i] ^= flip
@@ -72,7 +78,11 @@ func TestFlips(t *testing.T) {
 
 func TestTruncations(t *testing.T) {
 	good := readFile(t, "worked.tv4z")
-	for n := range good {
+	step := 1
+	if testing.Short() {
+		step = 17
+	}
+	for n := 0; n < len(good); n += step {
 		for _, size := range []int64{0, int64(n)} {
 			_, err := decodeBytes(good[:n], DecodeOptions{Size: size, Threads: 2})
 			if !errors.Is(err, pack.ErrTruncated) {
@@ -312,5 +322,57 @@ func TestCancel(t *testing.T) {
 	}
 	if err := Pack(ctx, "test", bytes.NewReader(src), int64(len(src)), io.Discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("pack: %v", err)
+	}
+}
+
+// The readers of files refuse what a stream's reader does, and sizes that
+// cannot be.
+func TestFilesRefused(t *testing.T) {
+	good := readFile(t, "worked.tv4z")
+	index := func(b []byte) error {
+		_, err := ReadIndex(context.Background(), "test", bytes.NewReader(b), int64(len(b)))
+		return err
+	}
+	for n := range good {
+		if err := index(good[:n]); !errors.Is(err, pack.ErrTruncated) {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+	}
+	if err := index(append(bytes.Clone(good), 0)); !errors.Is(err, pack.ErrCorrupt) {
+		t.Errorf("a byte more: %v", err)
+	}
+	many := Header{Blocks: maxIndex + 1}
+	if err := index(many.bytes()); !errors.Is(err, pack.ErrUnsupported) {
+		t.Errorf("many blocks: %v", err)
+	}
+	open := func(b []byte) error {
+		path := filepath.Join(t.TempDir(), "x.tv4z")
+		if err := os.WriteFile(path, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(path)
+		return err
+	}
+	// One symbol, so that a payload of 8 bytes stands for any size.
+	f := forge{}
+	f.bytes(nil, nil)
+	b := f.file()
+	binary.LittleEndian.PutUint64(b[8:], 1<<50)
+	binary.LittleEndian.PutUint64(b[40+9:], 1<<50)
+	if machine.ReadMemory().Available == 0 {
+		t.Log("SKIP: this system does not say how much memory is free")
+	} else if err := open(b); !errors.Is(err, pack.ErrNoSpace) {
+		t.Errorf("2^50 bytes: %v", err)
+	}
+	f = forge{}
+	f.raw([]byte("no container, but a good transport"))
+	var e *pack.Error
+	if err := open(f.file()); !errors.As(err, &e) || e.Kind != pack.ErrNotModel || !strings.HasPrefix(e.Place, "decoded container") {
+		t.Errorf("no container: %v", err)
+	}
+	b = bytes.Clone(good)
+	b[len(b)-1]++
+	if err := open(b); !errors.Is(err, pack.ErrCorrupt) {
+		t.Errorf("damaged: %v", err)
 	}
 }

@@ -123,7 +123,7 @@ func (d *decoding) output(b *Block) int64 {
 func (d *decoding) raw(l *line, b *Block) error {
 	for at := int64(0); ; {
 		n := min(b.Size-at, chunkBytes)
-		u := &unit{block: b, size: n, last: at+n == b.Size}
+		u := &unit{block: b, last: at+n == b.Size}
 		var buf []byte
 		if n <= 4096 {
 			buf = make([]byte, n) // most are: the gaps between matrices
@@ -183,7 +183,7 @@ func (d *decoding) whole(l *line, b *Block, need int64) error {
 		}
 		parts = append(parts, part{c, n})
 	}
-	u := &unit{block: b, size: b.Size, last: true, tokens: int(need)}
+	u := &unit{block: b, last: true, tokens: int(need)}
 	u.do = func() error {
 		bd := d.newDecoder(l, b, func() (*chunk, int, error) {
 			if len(parts) == 0 {
@@ -238,7 +238,7 @@ func (d *decoding) longBytes(l *line, b *Block) error {
 			return err
 		}
 		left -= int64(n)
-		last = &unit{block: b, size: int64(n), last: left == 0, tokens: 1, counts: bd.count}
+		last = &unit{block: b, last: left == 0, tokens: 1, counts: bd.count}
 		last.add(c, n)
 		return nil
 	})
@@ -265,7 +265,7 @@ func (d *decoding) longPlanes(l *line, b *Block) error {
 	if err != nil {
 		return err
 	}
-	u := &unit{block: b, size: b.Size, last: true, tokens: l.total, counts: bd.count}
+	u := &unit{block: b, last: true, tokens: l.total, counts: bd.count}
 	u.addPlanes(planes, b.Size/3)
 	return l.put(u)
 }

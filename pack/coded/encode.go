@@ -124,7 +124,7 @@ func (e *encoding) fill(l *line, cuts []Block) error {
 		if err := l.take(need); err != nil {
 			return err
 		}
-		u := &unit{block: b, size: b.Size, last: true, tokens: need}
+		u := &unit{block: b, last: true, tokens: need}
 		u.do = func() error { return e.encode(l.ctx, u) }
 		if err := l.put(u); err != nil {
 			return err

@@ -27,6 +27,10 @@ func ReadIndex(ctx context.Context, name string, src io.ReaderAt, size int64) (*
 	if err != nil {
 		return nil, err
 	}
+	if h.Blocks > maxIndex {
+		return nil, &pack.Error{Kind: pack.ErrUnsupported, File: name, Place: "header", Offset: 32, Found: fmt.Sprintf("%d blocks", h.Blocks),
+			Expected: fmt.Sprintf("at most %d to be listed", maxIndex), Hint: "expand the file"}
+	}
 	x := &Index{Name: name, Size: size, Header: h, src: src}
 	s := heads{name: name, h: h, size: size, coded: HeaderSize}
 	for s.more() {
@@ -42,6 +46,10 @@ func ReadIndex(ctx context.Context, name string, src io.ReaderAt, size int64) (*
 	}
 	return x, s.end(io.NewSectionReader(src, s.coded, size-s.coded))
 }
+
+// maxIndex keeps an index of blocks that restore nothing, 17 bytes each, from
+// filling the memory. Genuine files have some 15 blocks a layer.
+const maxIndex = 1 << 19
 
 // Estimate is the order-0 entropy in bits of the block's symbols if they were
 // spread exactly as its table of frequencies says. Tables are rounded down to

@@ -36,7 +36,6 @@ type line struct {
 type unit struct {
 	block  *Block
 	last   bool          // the unit ends its block
-	size   int64         // source bytes
 	do     func() error  // nil if nothing is to be done
 	ready  chan struct{} // closed when do is done; nil if do is
 	pieces [][]byte      // what it gives, in order

@@ -37,13 +37,17 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if free := machine.ReadMemory().Available; free > 0 && x.Header.SourceSize > free || x.Header.SourceSize != int64(int(x.Header.SourceSize)) {
+	free := machine.ReadMemory().Available
+	if free > 0 && x.Header.SourceSize > free || x.Header.SourceSize != int64(int(x.Header.SourceSize)) {
 		return nil, &pack.Error{Kind: pack.ErrNoSpace, File: path, Offset: -1,
 			Found: fmt.Sprintf("the container takes %d bytes of memory, %d are available", x.Header.SourceSize, free),
 			Hint:  fmt.Sprintf("expand it once and use the container, which is mapped: npack expand %q", path)}
 	}
-	out := bytes.NewBuffer(make([]byte, 0, x.Header.SourceSize))
-	if err := Decode(ctx, x.Header, io.NewSectionReader(f, HeaderSize, st.Size()-HeaderSize), out, DecodeOptions{Name: path, Size: st.Size()}); err != nil {
+	var out bytes.Buffer
+	if free > 0 { // else it grows with what is really decoded
+		out.Grow(int(x.Header.SourceSize))
+	}
+	if err := Decode(ctx, x.Header, io.NewSectionReader(f, HeaderSize, st.Size()-HeaderSize), &out, DecodeOptions{Name: path, Size: st.Size()}); err != nil {
 		return nil, err
 	}
 	n, err := native.OpenBytes(path, out.Bytes())
@@ -60,7 +64,9 @@ func decoded(err error) error {
 	var e *pack.Error
 	if errors.As(err, &e) {
 		c := *e
-		c.Place = "decoded container: " + c.Place
+		if c.Place = "decoded container"; e.Place != "" {
+			c.Place += ": " + e.Place
+		}
 		return &c
 	}
 	return err

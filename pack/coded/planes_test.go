@@ -2,6 +2,8 @@ package coded
 
 import (
 	"bytes"
+	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 )
@@ -98,5 +100,17 @@ func TestSymbolsAll(t *testing.T) {
 	got, ok := naiveSymbols(p[0][:48], p[1][:48], p[2][:48])
 	if !ok || !bytes.Equal(got, symbols[:]) {
 		t.Fatal(ok, got)
+	}
+}
+
+func TestSymbolsOf(t *testing.T) {
+	for n := range int64(100) {
+		if got, want := symbolsOf(n), (8*n+2)/3; got != want {
+			t.Errorf("%d bytes: %d, want %d", n, got, want)
+		}
+	}
+	const most = math.MaxInt64 / 3
+	if got, exact := uint64(symbolsOf(most)), new(big.Int).Mul(big.NewInt(most), big.NewInt(8)); got != exact.Add(exact, big.NewInt(2)).Div(exact, big.NewInt(3)).Uint64() {
+		t.Errorf("%d bytes: %d, want %d", int64(most), got, exact)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli"
+	"npack/pack"
 	"npack/pack/formats"
 	"npack/runtime/backend"
 	"npack/ternary"
@@ -23,15 +24,19 @@ func inspectCommand() *urfave.Command {
 		Usage:     "show what is in a model",
 		UsageText: "npack inspect [flags] FILE|DIR",
 		Description: "Shows the geometry, where the bytes go, and what a token of context costs. That takes\n" +
-			"milliseconds for any size of file; occupancy and digests read all of it.\n\n" +
+			"milliseconds for any size of file; occupancy and digests read all of it. Of a coded transport\n" +
+			"it shows what every layer and projection takes, beside the order-0 entropy; --occupancy and\n" +
+			"--digests decode it into memory and look at the container.\n\n" +
 			cli.Examples(
 				"npack inspect model.bin",
 				"npack inspect --occupancy --plot occupancy.png model.bin",
+				"npack inspect --entropy --plot sizes.png model.tv4z",
 				"npack inspect --json --digests pack/ | jq .digests.model"),
 		Flags: []urfave.Flag{
 			&urfave.BoolFlag{Name: "occupancy", Usage: "read all weights: check them and count zeros, magnitudes and signs"},
 			&urfave.BoolFlag{Name: "digests", Usage: "read all weights: sha256 of every tensor and of the model, the same in every format"},
-			&urfave.StringFlag{Name: "plot", Usage: "draw occupancy by layer into this `PNG` (implies --occupancy)"},
+			&urfave.BoolFlag{Name: "entropy", Usage: "of a coded transport: read all blocks and count their entropy"},
+			&urfave.StringFlag{Name: "plot", Usage: "draw occupancy by layer into this `PNG` (implies --occupancy), of a coded transport its sizes"},
 			&urfave.BoolFlag{Name: "bench", Usage: "measure memory bandwidth beside the walk's speed (implies --occupancy)"},
 			&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "threads for reading all weights", DefaultText: "one a core"},
 			jsonFlag(),
@@ -83,6 +88,11 @@ type config struct {
 	Tied         bool    `json:"tied"`
 }
 
+func newConfig(g *ternary.Config) config {
+	return config{g.Arch.String(), g.Layers, g.Hidden, g.Heads, g.KVHeads, g.HeadDim, g.RotaryDims, g.Intermediate,
+		g.Vocab, g.MaxPosition, g.RMSEps, g.RopeTheta, g.Tied}
+}
+
 func inspect(c *urfave.Context) error {
 	args, err := cli.Positionals(c, 1, 1)
 	if err != nil {
@@ -91,6 +101,17 @@ func inspect(c *urfave.Context) error {
 	plot := c.String("plot")
 	if plot != "" && !strings.EqualFold(filepath.Ext(plot), ".png") {
 		return cli.Usagef("name it .png", "cannot draw %q: plots are PNG files", plot)
+	}
+	path, err := formats.Container(args[0])
+	if err != nil {
+		return err
+	}
+	format, err := formats.Detect(path)
+	if err != nil {
+		return err
+	}
+	if format.Kind == pack.KindTV4Z && !c.Bool("occupancy") && !c.Bool("digests") && !c.Bool("bench") {
+		return inspectTransport(c, path, plot)
 	}
 	src, err := formats.Open(args[0])
 	if err != nil {
@@ -129,8 +150,7 @@ func newReport(src formats.Source) *report {
 	m := src.Model()
 	r := &report{File: src.Name(), Format: formatOf(src), Whole: src.Size(), Weights: countWeights(m), budget: newBudget(m, src.Size())}
 	g := &m.Config
-	r.Config = config{g.Arch.String(), g.Layers, g.Hidden, g.Heads, g.KVHeads, g.HeadDim, g.RotaryDims, g.Intermediate,
-		g.Vocab, g.MaxPosition, g.RMSEps, g.RopeTheta, g.Tied}
+	r.Config = newConfig(g)
 	r.Bits.Ternary = 8 * float64(r.Weights.ternaryBytes) / float64(r.Weights.Ternary)
 	r.Bits.File = 8 * float64(r.Whole) / float64(r.Weights.Total)
 	r.KV.F16 = backend.KVF16.BytesPerToken(g)
@@ -156,12 +176,21 @@ func digests(c *urfave.Context, src formats.Source) (*ternary.Digests, error) {
 	return d, src.Place(err)
 }
 
-func (r *report) print(w io.Writer) {
-	g := &r.Config
+// print writes rows of a table: a name, a tab, what there is to say.
+func (g *config) print(t io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	embedding := "separate input and output embeddings"
 	if g.Tied {
 		embedding = "one embedding for input and output"
 	}
+	line("model", "%s, %d layers, %s", g.Arch, g.Layers, embedding)
+	line("widths", "hidden %d, intermediate %d, vocabulary %d", g.Hidden, g.Intermediate, g.Vocab)
+	line("attention", "%d query and %d key/value heads of %d, %d of them rotated, theta %s", g.Heads, g.KVHeads, g.HeadDim, g.RotaryDims,
+		strconv.FormatFloat(float64(g.RopeTheta), 'f', -1, 32))
+	line("context", "up to %s tokens", cli.Group(int64(g.MaxPosition)))
+}
+
+func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "%q: %s, %s bytes (%s)", r.File, r.Format, cli.Group(r.Bytes), cli.Size(r.Bytes))
 	if r.Whole != r.Bytes {
 		fmt.Fprintf(w, ", coded; the container has %s", cli.Group(r.Whole))
@@ -169,11 +198,7 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
-	line("model", "%s, %d layers, %s", g.Arch, g.Layers, embedding)
-	line("widths", "hidden %d, intermediate %d, vocabulary %d", g.Hidden, g.Intermediate, g.Vocab)
-	line("attention", "%d query and %d key/value heads of %d, %d of them rotated, theta %s", g.Heads, g.KVHeads, g.HeadDim, g.RotaryDims,
-		strconv.FormatFloat(float64(g.RopeTheta), 'f', -1, 32))
-	line("context", "up to %s tokens", cli.Group(int64(g.MaxPosition)))
+	r.Config.print(t)
 	line("weights", "%s: %s ternary, %s int8, %s float", cli.Group(r.Weights.Total), cli.Group(r.Weights.Ternary), cli.Group(r.Weights.Int8), cli.Group(r.Weights.Float))
 	line("bits", "%.3f a ternary weight with its scales, %.3f a weight over the whole file", r.Bits.Ternary, r.Bits.File)
 	line("KV cache", "%s bytes a token in f16, %s in f32, %s in int8", cli.Group(r.KV.F16), cli.Group(r.KV.F32), cli.Group(r.KV.Int8))

@@ -198,3 +198,21 @@ func (s *stream) vector(name string, n int) ([]float32, error) {
 	}
 	return nil, s.survey.AddVector(name, floats(b))
 }
+
+// ReadConfig reads the header of a container of size bytes, and nothing else of
+// it. Errors are as those of [Open].
+func ReadConfig(name string, src io.ReaderAt, size int64) (*ternary.Config, error) {
+	head := make([]byte, min(size, pack.SniffLen))
+	if n, err := src.ReadAt(head, 0); n < len(head) {
+		return nil, fmt.Errorf("%q: byte %d: %w", name, n, unexpected(err))
+	}
+	if err := checkKind(name, head, size); err != nil {
+		return nil, err
+	}
+	f := &File{name: name}
+	p := &parser{f: f, src: src, size: size, record: "header"}
+	if err := p.header(&f.model.Config); err != nil {
+		return nil, err
+	}
+	return &f.model.Config, nil
+}

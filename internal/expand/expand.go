@@ -235,12 +235,12 @@ func errOtherModel(e *pack.Error, size int64, want *pack.Pin) error {
 	return e
 }
 
-// journal saves the state every second until stop is called.
+// journal saves the state four times a second until stop is called.
 func (e *expansion) journal(cancel context.CancelCauseFunc) (stop func()) {
 	done := make(chan bool)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(250 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {

@@ -41,12 +41,15 @@ type Stream struct {
 // The stream ends with ctx. Close it.
 func (c *Client) Open(ctx context.Context, t Target, from int64, known Entity) (*Stream, error) {
 	if known == (Entity{}) {
-		known.Size = t.Size
+		known.Size = -1
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{c: c, ctx: ctx, cancel: cancel, t: t, ent: known, at: from, tries: tries{c: c}}
 	if from == 0 {
 		s.sum = sha256.New()
+	}
+	if from > 0 && from == known.Size {
+		return s, nil // an earlier run read all
 	}
 	if err := s.connect(); err != nil {
 		cancel()
@@ -127,9 +130,9 @@ func (s *Stream) once() (err error) {
 	}
 	s.ent.Size = max(s.ent.Size, size)
 	if s.r.from < s.at {
-		// A server without ranges sends all of it again.
+		// A server without ranges sends all of it again, which is no
+		// progress.
 		n, err := io.CopyN(io.Discard, s.r.r, s.at)
-		s.tries.progress(n)
 		if err == io.EOF {
 			return changed("the server's file ends after %d bytes", n)
 		}

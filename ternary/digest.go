@@ -68,7 +68,9 @@ func (m *Model) Digests(ctx context.Context, o WalkOptions) (*Digests, error) {
 		to := &d.Tensors[len(jobs)].Digest
 		jobs = append(jobs, job{t.bytes(), func() error {
 			h := tensorHash{h: sha256.New(), release: m.release, ctx: ctx}
-			h.tensor(&t)
+			if err := h.read(m, t); err != nil {
+				return err
+			}
 			h.h.Sum(to[:0])
 			return ctx.Err()
 		}})
@@ -115,9 +117,10 @@ func (m *Model) digest(tensors []TensorDigest) Digest {
 func (t *Tensor) bytes() int64 {
 	switch {
 	case t.Ternary != nil:
-		return 3*int64(len(t.Ternary.BP)) + 8*int64(t.Ternary.Rows) + 4*int64(len(t.Ternary.Bias))
+		w := t.Ternary
+		return 3*int64(w.Rows)*int64(w.Stride) + 8*int64(w.Rows) + 4*int64(len(w.Bias))
 	case t.Int8 != nil:
-		return int64(len(t.Int8.Q)) + 4*int64(t.Int8.Rows)
+		return int64(t.Int8.Rows) * (int64(t.Int8.Stride) + 4)
 	}
 	return 4 * int64(len(t.Vector))
 }
@@ -128,6 +131,39 @@ type tensorHash struct {
 	buf     []byte
 	release func([]byte)
 	ctx     context.Context // stops long tables; the digest is then unusable
+}
+
+// read hashes a tensor of m, which need not be in memory. Of a matrix, whose
+// planes are hashed one after the other, it holds all, of a table some rows.
+func (h *tensorHash) read(m *Model, t Tensor) error {
+	if m.Rows == nil || t.Vector != nil {
+		h.tensor(&t)
+		return nil
+	}
+	var p Part
+	if t.Ternary != nil {
+		part, err := m.ReadRows(&p, t, 0, t.Ternary.Rows)
+		if err == nil {
+			h.tensor(&part)
+		}
+		return err
+	}
+	w := t.Int8
+	h.start(2, w.Rows, w.Cols)
+	scale := make([]float32, 0, w.Rows)
+	for r0, r1 := range t.Chunks() {
+		part, err := m.ReadRows(&p, t, r0, r1)
+		if err != nil {
+			return err
+		}
+		h.rows(bytesOf(part.Int8.Q), r1-r0, w.Cols, w.Stride)
+		scale = append(scale, part.Int8.Scale...)
+		if err := h.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	h.floats(scale)
+	return nil
 }
 
 func (h *tensorHash) tensor(t *Tensor) {
@@ -169,7 +205,7 @@ func (h *tensorHash) u32(v uint32) { h.h.Write(binary.LittleEndian.AppendUint32(
 
 // rows hashes the first width bytes of every row.
 func (h *tensorHash) rows(b []byte, rows, width, stride int) {
-	chunks(rows, stride, func(r0, r1 int) {
+	for r0, r1 := range chunks(rows, stride) {
 		if h.ctx.Err() != nil {
 			return
 		}
@@ -184,7 +220,7 @@ func (h *tensorHash) rows(b []byte, rows, width, stride int) {
 			h.h.Write(h.buf)
 		}
 		h.release(part)
-	})
+	}
 }
 
 func (h *tensorHash) floats(v []float32) {

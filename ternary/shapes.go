@@ -4,7 +4,8 @@ import "fmt"
 
 // CheckShapes reports whether m is put together as its configuration says:
 // [Config.CheckDims] holds, every tensor is there with its shape, strides hold
-// a row, and slices have the length that shape and stride ask for. It does not
+// a row, and slices that are in memory (see [Model.Rows]) have the length that
+// shape and stride ask for. It does not
 // look at the weights and takes time by the number of tensors. The error is an
 // [*Error].
 func (m *Model) CheckShapes() error {
@@ -18,7 +19,7 @@ func (m *Model) CheckShapes() error {
 		return fieldError("token_embd", "", fmt.Sprintf("a separate input embedding is there: %t", m.Embed != nil), fmt.Sprint(!m.Tied))
 	}
 	if m.Embed != nil {
-		if err := m.Embed.checkShape("token_embd", &m.Config); err != nil {
+		if err := m.Embed.checkShape("token_embd", &m.Config, m.Rows == nil); err != nil {
 			return err
 		}
 	}
@@ -31,7 +32,7 @@ func (m *Model) CheckShapes() error {
 			}
 		}
 		for j, w := range l.Linears() {
-			if err := w.checkShape(LayerName(i, Projections[j]), shapes[j]); err != nil {
+			if err := w.checkShape(LayerName(i, Projections[j]), shapes[j], m.Rows == nil); err != nil {
 				return err
 			}
 		}
@@ -43,10 +44,10 @@ func (m *Model) CheckShapes() error {
 	if m.Tied {
 		name = "token_embd"
 	}
-	return m.Head.checkShape(name, &m.Config)
+	return m.Head.checkShape(name, &m.Config, m.Rows == nil)
 }
 
-func (m *Matrix) checkShape(name string, s Shape) error {
+func (m *Matrix) checkShape(name string, s Shape, inMemory bool) error {
 	if m.Rows != s.Rows {
 		return fieldError(name, "rows", fmt.Sprintf("rows is %d", m.Rows), fmt.Sprint(s.Rows))
 	}
@@ -60,6 +61,9 @@ func (m *Matrix) checkShape(name string, s Shape) error {
 		return fieldError(name, "row_stride", fmt.Sprintf("row_stride is %d", m.Stride), fmt.Sprintf("%d to %d bytes for cols_pad %d", (m.ColsPad+7)/8, MaxStride, m.ColsPad))
 	}
 	plane, rows := int64(m.Rows)*int64(m.Stride), int64(m.Rows)
+	if !inMemory {
+		plane, rows = 0, 0
+	}
 	for _, p := range []struct {
 		part string
 		got  int
@@ -75,12 +79,12 @@ func (m *Matrix) checkShape(name string, s Shape) error {
 	}
 	bias := int64(0)
 	if m.BiasFlag != 0 {
-		bias = rows
+		bias = int64(m.Rows)
 	}
 	return checkLen(name, PartBias, len(m.Bias), bias)
 }
 
-func (m *Int8Matrix) checkShape(name string, c *Config) error {
+func (m *Int8Matrix) checkShape(name string, c *Config, inMemory bool) error {
 	if m.Rows != c.Vocab {
 		return fieldError(name, "rows", fmt.Sprintf("rows is %d", m.Rows), fmt.Sprint(c.Vocab))
 	}
@@ -93,13 +97,17 @@ func (m *Int8Matrix) checkShape(name string, c *Config) error {
 	if m.Stride != m.ColsPad || m.Stride > MaxStride {
 		return fieldError(name, "row_stride", fmt.Sprintf("row_stride is %d", m.Stride), fmt.Sprintf("cols_pad, %d, up to %d", m.ColsPad, MaxStride))
 	}
-	if err := checkLen(name, PartQ, len(m.Q), int64(m.Rows)*int64(m.Stride)); err != nil {
+	table, rows := int64(m.Rows)*int64(m.Stride), int64(m.Rows)
+	if !inMemory {
+		table, rows = 0, 0
+	}
+	if err := checkLen(name, PartQ, len(m.Q), table); err != nil {
 		return err
 	}
-	if err := checkLen(name, PartScale, len(m.Scale), int64(m.Rows)); err != nil {
+	if err := checkLen(name, PartScale, len(m.Scale), rows); err != nil {
 		return err
 	}
-	return checkLen(name, PartWSum, len(m.WSum), int64(m.Rows))
+	return checkLen(name, PartWSum, len(m.WSum), rows)
 }
 
 // MaxStride is the largest row_stride, in bytes: what the container's field

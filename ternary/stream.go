@@ -6,7 +6,7 @@ package ternary
 
 // AddMatrix checks and counts projection j of a layer. Layers come in order.
 func (s *Survey) AddMatrix(name string, layer, j int, t *Matrix) error {
-	o, sums, err := t.surveyRows(name, 0, t.Rows)
+	o, sums, err := t.surveyRows(name, 0)
 	if err != nil {
 		return err
 	}

@@ -24,14 +24,15 @@ func (m *Model) Survey(ctx context.Context, o WalkOptions) (*Survey, error) {
 		return nil, err
 	}
 	w := surveyor{m: m, s: &Survey{Layers: make([][NumProjections]Occupancy, len(m.Layers))}}
+	w.parts.New = func() any { return new(Part) }
 	projection := 0
 	for t := range m.Tensors() {
 		switch {
 		case t.Ternary != nil:
-			w.addMatrix(t.Name, t.Ternary, &w.s.Layers[t.Layer][projection])
+			w.add(t, &w.s.Layers[t.Layer][projection])
 			projection = (projection + 1) % NumProjections
 		case t.Int8 != nil:
-			w.addInt8(t.Name, t.Int8)
+			w.add(t, new(Occupancy)) // of ternary weights it has none
 		default:
 			w.addVector(t.Name, t.Vector)
 		}
@@ -55,39 +56,52 @@ const chunkBytes = 1 << 20
 
 // surveyor collects the jobs of a survey. Jobs add to s under mu.
 type surveyor struct {
-	m    *Model
-	jobs []job
+	m     *Model
+	jobs  []job
+	parts sync.Pool // of *Part
 
 	mu            sync.Mutex
 	s             *Survey
 	mismatchOrder int // job that found s.FirstMismatch
 }
 
-// chunks calls add for runs of rows of about chunkBytes.
-func chunks(rows, stride int, add func(r0, r1 int)) {
-	step := max(1, chunkBytes/max(1, stride))
-	for r := 0; r < rows; r += step {
-		add(r, min(rows, r+step))
-	}
-}
-
-func (w *surveyor) addMatrix(name string, t *Matrix, total *Occupancy) {
+// add makes the jobs of a matrix or table, which add its counts to total.
+func (w *surveyor) add(t Tensor, total *Occupancy) {
 	left := new(atomic.Int64) // chunks that are not done
-	chunks(t.Rows, t.Stride, func(r0, r1 int) {
+	_, stride := t.size()
+	for r0, r1 := range t.Chunks() {
 		left.Add(1)
 		order := len(w.jobs)
-		bytes := int64(r1-r0) * (3*int64(t.Stride) + 16)
-		if t.Bias != nil {
-			bytes += 4 * int64(r1-r0)
+		bytes := int64(r1-r0) * (int64(stride) + 8)
+		if t.Ternary != nil {
+			bytes = int64(r1-r0) * (3*int64(stride) + 16)
+			if t.Ternary.Bias != nil {
+				bytes += 4 * int64(r1-r0)
+			}
 		}
 		w.jobs = append(w.jobs, job{bytes, func() error {
-			o, sums, err := t.surveyRows(name, r0, r1)
-			if left.Add(-1) == 0 {
-				w.m.ReleaseTensor(Tensor{Ternary: t})
+			buf := w.parts.Get().(*Part)
+			defer w.parts.Put(buf)
+			part, err := w.m.ReadRows(buf, t, r0, r1)
+			if err != nil {
+				return err
+			}
+			var o Occupancy
+			var sums mismatches
+			if p := part.Ternary; p != nil {
+				o, sums, err = p.surveyRows(t.Name, r0)
 			} else {
-				for _, p := range [][]byte{t.BP, t.BN, t.BR} {
-					w.m.release(p[r0*t.Stride : r1*t.Stride])
-				}
+				sums, err = part.Int8.surveyRows(t.Name, r0)
+			}
+			switch {
+			case left.Add(-1) == 0:
+				w.m.ReleaseTensor(t)
+			case part.Ternary != nil:
+				w.m.release(part.Ternary.BP)
+				w.m.release(part.Ternary.BN)
+				w.m.release(part.Ternary.BR)
+			default:
+				w.m.release(bytesOf(part.Int8.Q))
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -95,27 +109,7 @@ func (w *surveyor) addMatrix(name string, t *Matrix, total *Occupancy) {
 			w.note(order, sums)
 			return err
 		}})
-	})
-}
-
-func (w *surveyor) addInt8(name string, t *Int8Matrix) {
-	left := new(atomic.Int64)
-	chunks(t.Rows, t.Stride, func(r0, r1 int) {
-		left.Add(1)
-		order := len(w.jobs)
-		w.jobs = append(w.jobs, job{int64(r1-r0) * (int64(t.Stride) + 8), func() error {
-			sums, err := t.surveyRows(name, r0, r1)
-			if left.Add(-1) == 0 {
-				w.m.ReleaseTensor(Tensor{Int8: t})
-			} else {
-				w.m.release(bytesOf(t.Q[r0*t.Stride : r1*t.Stride]))
-			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.note(order, sums)
-			return err
-		}})
-	})
+	}
 }
 
 func (w *surveyor) addVector(name string, v []float32) {
@@ -178,35 +172,36 @@ func (m *mismatches) check(tensor, part string, row int, stored int32, sum int64
 	}
 }
 
-// surveyRows checks and counts rows r0 to r1.
-func (t *Matrix) surveyRows(name string, r0, r1 int) (o Occupancy, sums mismatches, err error) {
-	for r := r0; r < r1; r++ {
+// surveyRows checks and counts all rows of t; the first one is row r0 of what
+// errors speak of.
+func (t *Matrix) surveyRows(name string, r0 int) (o Occupancy, sums mismatches, err error) {
+	for r := range t.Rows {
 		at, end := r*t.Stride, (r+1)*t.Stride
 		bp, bn, br := t.BP[at:end], t.BN[at:end], t.BR[at:end]
 		c, ok := countRow(bp, bn, br, t.Cols)
 		if !ok {
 			col, part, found, expected := findBad(bp, bn, br, t.Cols)
-			return o, sums, &Error{Tensor: name, Part: part, Row: r, Col: col, Found: found, Expected: expected}
+			return o, sums, &Error{Tensor: name, Part: part, Row: r0 + r, Col: col, Found: found, Expected: expected}
 		}
 		o.addRow(c, t.Cols)
-		sums.check(name, PartRSLo, r, t.RSLo[r], int64(c.plusLo-c.minusLo))
-		sums.check(name, PartRSHi, r, t.RSHi[r], int64(c.plusHi-c.minusHi))
+		sums.check(name, PartRSLo, r0+r, t.RSLo[r], int64(c.plusLo-c.minusLo))
+		sums.check(name, PartRSHi, r0+r, t.RSHi[r], int64(c.plusHi-c.minusHi))
 	}
-	err = checkFinite(name, PartSLo, t.SLo[r0:r1], r0)
+	err = checkFinite(name, PartSLo, t.SLo, r0)
 	if err == nil {
-		err = checkFinite(name, PartSHi, t.SHi[r0:r1], r0)
+		err = checkFinite(name, PartSHi, t.SHi, r0)
 	}
-	if err == nil && t.Bias != nil {
-		err = checkFinite(name, PartBias, t.Bias[r0:r1], r0)
+	if err == nil {
+		err = checkFinite(name, PartBias, t.Bias, r0)
 	}
 	return o, sums, err
 }
 
-func (t *Int8Matrix) surveyRows(name string, r0, r1 int) (sums mismatches, err error) {
-	for r := r0; r < r1; r++ {
-		sums.check(name, PartWSum, r, t.WSum[r], sumInt8(t.Row(r)))
+func (t *Int8Matrix) surveyRows(name string, r0 int) (sums mismatches, err error) {
+	for r := range t.Rows {
+		sums.check(name, PartWSum, r0+r, t.WSum[r], sumInt8(t.Row(r)))
 	}
-	return sums, checkFinite(name, PartScale, t.Scale[r0:r1], r0)
+	return sums, checkFinite(name, PartScale, t.Scale, r0)
 }
 
 // checkFinite refuses NaN and infinities; v[0] belongs to row.

@@ -150,6 +150,13 @@ type Model struct {
 	// that a walk over a mapped file can keep its memory small. The bytes stay
 	// valid. It may be called from several goroutines.
 	Release func(b []byte)
+
+	// Rows, if set, means that matrices and tables are not in memory, which
+	// formats that store weights in other ways use: their slices, Bias aside,
+	// are nil, and Rows reads rows r0 to r1 of t into p. [Model.ReadRows] is
+	// what code calls, so that it serves both kinds of model; [Model.Load] ends
+	// this state. It may be called from several goroutines, each with its p.
+	Rows func(p *Part, t Tensor, r0, r1 int) error
 }
 
 // InputEmbedding returns the table that embeds input tokens.

@@ -25,9 +25,9 @@ type job struct {
 // ErrFault is returned by walks over a mapped file that cannot be read any more.
 var ErrFault = errors.New("a mapped file cannot be read: it was cut short while open, or its disk failed")
 
-// run does the job and turns a fault of mapped memory, which would end the
-// program, into [ErrFault].
-func (j *job) run() (err error) {
+// Guard calls do and turns a fault of mapped memory, which would end the
+// program, into [ErrFault]. What do starts on other goroutines needs its own.
+func Guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		r := recover()
@@ -37,7 +37,7 @@ func (j *job) run() (err error) {
 			panic(r)
 		}
 	}()
-	return j.do()
+	return do()
 }
 
 // runJobs does jobs on several goroutines, started in order. It returns ctx's
@@ -73,7 +73,7 @@ func runJobs(ctx context.Context, jobs []job, o WalkOptions) error {
 				if stop {
 					return
 				}
-				err := jobs[i].run()
+				err := Guard(jobs[i].do)
 				mu.Lock()
 				if err != nil && i < failed {
 					failed, first = i, err

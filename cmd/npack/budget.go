@@ -52,18 +52,18 @@ func newBudget(m *ternary.Model, fileBytes int64) budget {
 		case t.Ternary != nil:
 			w, name := t.Ternary, ternary.Projections[projection]
 			projection = (projection + 1) % ternary.NumProjections
-			add(name, kindPlanes, len(w.BP)+len(w.BN)+len(w.BR))
-			add(name, kindScales, 4*(len(w.SLo)+len(w.SHi)))
-			add(name, kindSums, 4*(len(w.RSLo)+len(w.RSHi)))
+			add(name, kindPlanes, 3*w.Rows*w.Stride)
+			add(name, kindScales, 8*w.Rows)
+			add(name, kindSums, 8*w.Rows)
 			add(name, kindBiases, 4*len(w.Bias))
 		case t.Int8 != nil:
 			name := order[len(order)-1]
 			if t.Int8 == m.Embed {
 				name = order[0]
 			}
-			add(name, kindTables, len(t.Int8.Q))
-			add(name, kindScales, 4*len(t.Int8.Scale))
-			add(name, kindSums, 4*len(t.Int8.WSum))
+			add(name, kindTables, t.Int8.Rows*t.Int8.Stride)
+			add(name, kindScales, 4*t.Int8.Rows)
+			add(name, kindSums, 4*t.Int8.Rows)
 		default:
 			add("norms", kindNorms, 4*len(t.Vector))
 		}
@@ -100,7 +100,7 @@ func countWeights(m *ternary.Model) (n weights) {
 			w := t.Ternary
 			n.Ternary += int64(w.Rows) * int64(w.Cols)
 			n.Float += int64(len(w.Bias))
-			n.ternaryBytes += 3*int64(len(w.BP)) + 16*int64(w.Rows) + 4*int64(len(w.Bias))
+			n.ternaryBytes += int64(w.Rows)*(3*int64(w.Stride)+16) + 4*int64(len(w.Bias))
 		case t.Int8 != nil:
 			n.Int8 += int64(t.Int8.Rows) * int64(t.Int8.Cols)
 		default:

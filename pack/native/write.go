@@ -18,7 +18,7 @@ func Write(w io.Writer, m *ternary.Model) error {
 	if err := m.CheckShapes(); err != nil {
 		return err
 	}
-	e := encoder{w: bufio.NewWriterSize(w, 64<<10)}
+	e := encoder{m: m, w: bufio.NewWriterSize(w, 64<<10)}
 	eok := 2
 	if m.Tied {
 		eok = 1
@@ -33,9 +33,9 @@ func Write(w io.Writer, m *ternary.Model) error {
 	for t := range m.Tensors() {
 		switch {
 		case t.Ternary != nil:
-			e.trit(t.Ternary)
+			e.trit(t)
 		case t.Int8 != nil:
-			e.int8(t.Int8)
+			e.int8(t)
 		default:
 			e.floats(t.Vector)
 		}
@@ -51,9 +51,11 @@ const magic = 0x43545254 // "TRTC", little endian
 
 // encoder keeps the first error.
 type encoder struct {
-	w   *bufio.Writer
-	buf [4]byte
-	err error
+	m    *ternary.Model
+	part ternary.Part
+	w    *bufio.Writer
+	buf  [4]byte
+	err  error
 }
 
 func (e *encoder) bytes(b []byte) {
@@ -85,8 +87,20 @@ func (e *encoder) ints(v []int32) {
 	}
 }
 
-func (e *encoder) trit(m *ternary.Matrix) {
-	e.int(m.Rows, m.Cols, m.ColsPad, m.Stride)
+// read returns rows of t, or keeps the error.
+func (e *encoder) read(t ternary.Tensor, r0, r1 int) (part ternary.Tensor) {
+	if e.err == nil {
+		part, e.err = e.m.ReadRows(&e.part, t, r0, r1)
+	}
+	if e.err != nil {
+		return ternary.Tensor{Ternary: new(ternary.Matrix), Int8: new(ternary.Int8Matrix)} // nothing is written any more
+	}
+	return part
+}
+
+func (e *encoder) trit(t ternary.Tensor) {
+	m := e.read(t, 0, t.Ternary.Rows).Ternary
+	e.int(t.Ternary.Rows, t.Ternary.Cols, t.Ternary.ColsPad, t.Ternary.Stride)
 	e.bytes(m.BP)
 	e.bytes(m.BN)
 	e.bytes(m.BR)
@@ -94,15 +108,23 @@ func (e *encoder) trit(m *ternary.Matrix) {
 	e.floats(m.SHi)
 	e.ints(m.RSLo)
 	e.ints(m.RSHi)
-	e.int(int(m.BiasFlag))
-	e.floats(m.Bias)
+	e.int(int(t.Ternary.BiasFlag))
+	e.floats(t.Ternary.Bias)
 }
 
-func (e *encoder) int8(m *ternary.Int8Matrix) {
+// int8 writes a table in pieces: it may be larger than all that has to be in
+// memory.
+func (e *encoder) int8(t ternary.Tensor) {
+	m := t.Int8
 	e.int(m.Rows, m.Cols, m.ColsPad, m.Stride)
-	e.bytes(int8Bytes(m.Q))
-	e.floats(m.Scale)
-	e.ints(m.WSum)
+	scale, wsum := make([]float32, 0, m.Rows), make([]int32, 0, m.Rows)
+	for r0, r1 := range t.Chunks() {
+		part := e.read(t, r0, r1).Int8
+		e.bytes(int8Bytes(part.Q))
+		scale, wsum = append(scale, part.Scale...), append(wsum, part.WSum...)
+	}
+	e.floats(scale)
+	e.ints(wsum)
 }
 
 // int8Bytes returns q's own memory as bytes.
@@ -140,9 +162,9 @@ func ModelSize(m *ternary.Model) int64 {
 		switch {
 		case t.Ternary != nil:
 			w := t.Ternary
-			size += geometry + 3*int64(len(w.BP)) + 16*int64(w.Rows) + 4 + 4*int64(len(w.Bias))
+			size += geometry + int64(w.Rows)*(3*int64(w.Stride)+16) + 4 + 4*int64(len(w.Bias))
 		case t.Int8 != nil:
-			size += geometry + int64(len(t.Int8.Q)) + 8*int64(t.Int8.Rows)
+			size += geometry + int64(t.Int8.Rows)*(int64(t.Int8.Stride)+8)
 		default:
 			size += 4 * int64(len(t.Vector))
 		}

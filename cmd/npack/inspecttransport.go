@@ -32,7 +32,7 @@ type transportReport struct {
 	Between     codedSize          `json:"between"` // what lies between matrices: norms, scales, sums
 	Layers      []codedSize        `json:"layers"`  // ternary matrices of a layer together
 	Tensors     []codedSize        `json:"tensors"`
-	Worst       map[string]*excess `json:"worst"` // by method: the block most above its entropy
+	Worst       map[string]*excess `json:"worst,omitempty"` // by method: the block most above its entropy, if exact
 }
 
 // codedSize is what a matrix, or several, take in the transport.
@@ -44,7 +44,7 @@ type codedSize struct {
 	Ratio   float64 `json:"ratio"`
 	Bits    float64 `json:"bits_per_weight"`
 	Entropy float64 `json:"entropy_per_weight"` // bits: the order-0 bound
-	Above   float64 `json:"above_entropy"`      // coded over it, minus 1
+	Above   float64 `json:"above_entropy"`      // coded over it, minus 1; an estimate of it is worth little
 
 	bound float64 // bits
 }
@@ -178,7 +178,7 @@ func (r *transportReport) addBlocks(x *coded.Index, bounds []float64) {
 	for i := range x.Blocks {
 		b := &x.Blocks[i]
 		r.Blocks[b.Method]++
-		if b.Method == coded.Raw || bounds[i] == 0 {
+		if b.Method == coded.Raw || bounds[i] == 0 || !r.Exact {
 			continue
 		}
 		e := &excess{int64(i), 8*float64(b.Payload)/bounds[i] - 1, 8*float64(b.CodedSize())/bounds[i] - 1}
@@ -197,15 +197,18 @@ func (r *transportReport) print(w io.Writer) {
 	fmt.Fprintf(t, "blocks\t%d of weights, %d of bytes, %d as they are\n", r.Blocks[coded.T5Q], r.Blocks[coded.Byte], r.Blocks[coded.Raw])
 	t.Flush()
 
-	about := "estimated from the blocks' tables; --entropy counts"
+	// Only counted bounds are good enough to tell the last hundredths.
+	about, above := "estimated from the blocks' tables; --entropy counts", ""
+	percent := func(*codedSize) string { return "" }
 	if r.Exact {
-		about = "counted"
+		about, above = "counted; heads are part of what is above", fmt.Sprintf(" %9s", "above %")
+		percent = func(s *codedSize) string { return fmt.Sprintf(" %+9.4f", 100*s.Above) }
 	}
-	fmt.Fprintf(w, "\n%-13s %15s %15s %8s %8s %8s %9s\n", "size", "raw", "coded", "of raw %", "bits", "entropy", "above %")
+	fmt.Fprintf(w, "\n%-13s %15s %15s %8s %8s %8s%s\n", "size", "raw", "coded", "of raw %", "bits", "entropy", above)
 	line := func(s *codedSize) {
 		fmt.Fprintf(w, "  %-11s %15s %15s %8.2f", s.Name, cli.Group(s.Raw), cli.Group(s.Coded), 100*s.Ratio)
 		if s.Weights > 0 {
-			fmt.Fprintf(w, " %8.4f %8.4f %+9.4f", s.Bits, s.Entropy, 100*s.Above)
+			fmt.Fprintf(w, " %8.4f %8.4f%s", s.Bits, s.Entropy, percent(s))
 		}
 		fmt.Fprintln(w)
 	}
@@ -220,18 +223,18 @@ func (r *transportReport) print(w io.Writer) {
 	fmt.Fprintf(w, "  bits and entropy: of a weight; the order-0 bound of each block's symbols, %s\n", about)
 	for _, m := range []string{coded.T5Q.String(), coded.Byte.String()} {
 		if e := r.Worst[m]; e != nil {
-			fmt.Fprintf(w, "  every %s block is within %+.4f %% of its entropy, with its head %+.4f %% (block %d)\n", m, 100*e.Payload, 100*e.Whole, e.Block)
+			fmt.Fprintf(w, "  every %s block is coded within %.4f %% of its entropy, all but its head (the worst is block %d)\n", m, 100*e.Payload, e.Block)
 		}
 	}
 
-	fmt.Fprintf(w, "\nbits a weight, by layer\n%5s %8s %8s %8s %8s ", "layer", "of raw %", "bits", "entropy", "above %")
+	fmt.Fprintf(w, "\nbits a weight, by layer\n%5s %8s %8s %8s%s ", "layer", "of raw %", "bits", "entropy", above)
 	for _, name := range []string{"q", "k", "v", "o", "gate", "up", "down"} {
 		fmt.Fprintf(w, "%8s", name)
 	}
 	fmt.Fprintln(w)
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		fmt.Fprintf(w, "%5d %8.2f %8.4f %8.4f %+8.4f ", i, 100*l.Ratio, l.Bits, l.Entropy, 100*l.Above)
+		fmt.Fprintf(w, "%5d %8.2f %8.4f %8.4f%s ", i, 100*l.Ratio, l.Bits, l.Entropy, percent(l))
 		for _, s := range r.layer(i) {
 			fmt.Fprintf(w, "%8.4f", s.Bits)
 		}

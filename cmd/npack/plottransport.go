@@ -26,22 +26,30 @@ var lineColors = [ternary.NumProjections]color.Color{
 }
 
 // writeTransportPlot draws, by layer and projection, the bits that a weight
-// takes in the transport and how far that is above the order-0 entropy.
+// takes in the transport and how far that is above the order-0 entropy, or if
+// that was not counted, beside the planes.
 func writeTransportPlot(path string, r *transportReport) error {
 	bits, err := transportPanel(r, "bits a weight, heads included", func(s *codedSize) float64 { return s.Bits })
 	if err != nil {
 		return err
 	}
-	above, err := transportPanel(r, "% above the order-0 entropy", func(s *codedSize) float64 { return 100 * s.Above })
+	label, value := "% of the planes' bytes", func(s *codedSize) float64 { return 100 * s.Ratio }
+	if r.Exact {
+		label, value = "% above the order-0 entropy", func(s *codedSize) float64 { return 100 * s.Above }
+	}
+	second, err := transportPanel(r, label, value)
 	if err != nil {
 		return err
 	}
-	above.Legend, above.Y.Min = plot.NewLegend(), min(0, above.Y.Min) // one legend serves both
+	second.Legend = plot.NewLegend() // one serves both
+	if r.Exact {
+		second.Y.Min = 0
+	}
 
 	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Points(18), PadTop: vg.Points(46), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(14)}
 	img := vgimg.NewWith(vgimg.UseWH(plotWidth, plotHeight), vgimg.UseDPI(plotDPI), vgimg.UseBackgroundColor(color.White))
 	canvas := draw.New(img)
-	plots := [][]*plot.Plot{{bits, above}}
+	plots := [][]*plot.Plot{{bits, second}}
 	for j, c := range plot.Align(plots, tiles, canvas)[0] {
 		plots[0][j].Draw(c)
 	}

@@ -34,9 +34,22 @@ type input struct {
 }
 
 // openInput opens a file or, for "-", standard input, and tells its kind from
-// the first bytes. Pipes and devices are streams. Close it.
+// the first bytes. Pipes and devices are streams: an interrupt ends the wait
+// for them. Close it.
 func openInput(c *urfave.Context, arg string) (*input, error) {
-	in := &input{name: arg, stream: c.App.Reader, close: func() {}}
+	var in *input
+	err := interruptible(c.Context, func() (err error) {
+		in, err = waitForInput(arg, c.App.Reader)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func waitForInput(arg string, stdin io.Reader) (*input, error) {
+	in := &input{name: arg, stream: stdin, close: func() {}}
 	if arg == standard {
 		in.name = "standard input"
 	} else {
@@ -57,7 +70,7 @@ func openInput(c *urfave.Context, arg string) (*input, error) {
 			in.file, in.size, in.stream = f, st.Size(), nil
 		}
 	}
-	if err := interruptible(c.Context, in.identify); err != nil {
+	if err := in.identify(); err != nil {
 		in.close()
 		return nil, err
 	}

@@ -42,13 +42,19 @@ func main() {
 	out := flag.String("o", "", "file to write")
 	random := flag.Bool("random", false, "random weights of the published shares, not zeros")
 	seed := flag.Uint64("seed", 1, "of the random weights")
+	part := flag.Int("part", 1, "make one with an `N`th of the layers and of the vocabulary, of the same mix")
 	flag.Parse()
 	i := slices.IndexFunc(geometries, func(g geometry) bool { return g.name == *name })
 	if i < 0 || *out == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	err := write(*out, &geometries[i])
+	g := geometries[i]
+	if *part != 1 {
+		g.Layers, g.Vocab = max(1, g.Layers/max(1, *part)), max(1, g.Vocab/max(1, *part))
+		g.bytes = native.Size(&g.Config)
+	}
+	err := write(*out, &g)
 	if err == nil && *random {
 		err = randomize(*out, *seed)
 	}
@@ -56,7 +62,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "synth: error:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("wrote %q: %s, %d bytes\n", *out, *name, geometries[i].bytes)
+	fmt.Printf("wrote %q: %s, %d bytes\n", *out, *name, g.bytes)
 }
 
 // write writes g to path and checks the size. What was there is replaced; a

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 //	cut FILE SIZE             make a file that long
 //	ls DIR                    print the names in a directory, hidden ones too
 //	show FILE                 print a file
+//	serve                     start servers to pull from, see pull_test.go
 func TestScripts(t *testing.T) {
 	data, err := filepath.Abs("../../testdata")
 	if err != nil {
@@ -44,7 +45,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits, "json": jsonValue, "poke": poke, "cut": cut, "ls": ls, "show": show,
+			"exits": exits, "json": jsonValue, "poke": poke, "cut": cut, "ls": ls, "show": show, "serve": serve,
 		},
 	})
 }

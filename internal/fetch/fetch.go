@@ -145,6 +145,7 @@ type tries struct {
 	c      *Client
 	n      int
 	answer bool // the server has answered before
+	worked bool // the last connection was a success
 	got    int64
 }
 
@@ -156,7 +157,7 @@ const enough = 64 << 10
 func (t *tries) progress(n int64) {
 	t.answer = true
 	if t.got += n; t.got >= enough {
-		t.got, t.n = 0, 0
+		t.got, t.n, t.worked = 0, 0, true
 	}
 }
 
@@ -176,10 +177,18 @@ func (t *tries) again(ctx context.Context, err error) error {
 	}
 	if t.n >= limit {
 		e := *tr.err
-		e.Found += fmt.Sprintf(" (%d tries)", t.n)
+		if t.n > 1 {
+			e.Found += fmt.Sprintf(" (%d tries)", t.n)
+		}
+		if !t.answer {
+			e.Hint = "check the address and that this machine is online"
+		}
 		return &e
 	}
 	wait := min(t.c.o.Backoff<<(t.n-1), 30*time.Second)
+	if t.worked {
+		t.worked, wait = false, 0 // a line that drops now and then
+	}
 	timer := time.NewTimer(max(wait, min(tr.wait, time.Minute)))
 	defer timer.Stop()
 	select {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -149,9 +150,9 @@ func gitBlob(b []byte) string {
 	return fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(b), b)))
 }
 
-// TestPullKilled kills a pull, which nothing can prepare for, while the server
-// is silent, and runs it again.
-func TestPullKilled(t *testing.T) {
+// TestPullEnds ends a pull while the server is silent, by a kill, for which
+// nothing can prepare, and by Ctrl-C, and runs it again.
+func TestPullEnds(t *testing.T) {
 	transport, err := os.ReadFile("../../testdata/story/story.tv4z")
 	if err != nil {
 		t.Fatal(err)
@@ -161,14 +162,20 @@ func TestPullKilled(t *testing.T) {
 		body      []byte
 		flags     []string
 		want      []byte
+		signal    os.Signal
 	}{
-		{"plain", "m.bin", story.Container, nil, story.Container},
-		{"several connections", "m.bin", story.Container, []string{"--connections", "4"}, story.Container},
-		{"transport kept", "m.tv4z", transport, []string{"--no-expand"}, transport},
-		{"expanded", "m.bin", transport, nil, story.Container},
+		{"plain", "m.bin", story.Container, nil, story.Container, os.Kill},
+		{"one connection", "m.bin", story.Container, []string{"--connections", "1"}, story.Container, os.Kill},
+		{"transport kept", "m.tv4z", transport, []string{"--no-expand"}, transport, os.Kill},
+		{"expanded", "m.bin", transport, nil, story.Container, os.Kill},
+		{"interrupted", "m.bin", story.Container, nil, story.Container, os.Interrupt},
+		{"expanded, interrupted", "m.bin", transport, nil, story.Container, os.Interrupt},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
+			if tc.signal == os.Interrupt && runtime.GOOS == "windows" {
+				t.Skip("a process cannot be sent Ctrl-C here")
+			}
 			s := &flaky.Server{Body: tc.body, Part: 2 << 20, Silent: make(chan bool, 9)}
 			mode := "/stall"
 			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,7 +185,7 @@ func TestPullKilled(t *testing.T) {
 			defer h.Close()
 			out := filepath.Join(t.TempDir(), tc.out)
 			name := "/" + tc.out
-			if tc.name == "expanded" {
+			if strings.HasPrefix(tc.name, "expanded") {
 				name = "/m.tv4z"
 			}
 			pull := func() *exec.Cmd {
@@ -189,6 +196,8 @@ func TestPullKilled(t *testing.T) {
 				return cmd
 			}
 			first := pull()
+			var said bytes.Buffer
+			first.Stderr = &said
 			if err := first.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -203,11 +212,13 @@ func TestPullKilled(t *testing.T) {
 					break
 				}
 			}
-			if err := first.Process.Kill(); err != nil {
+			if err := first.Process.Signal(tc.signal); err != nil {
 				t.Error(err)
 			}
-			if err := first.Wait(); err == nil || first.ProcessState.Success() {
-				t.Errorf("killed: %v", err)
+			err := first.Wait()
+			const interrupted = "npack: error: interrupted\nnpack: hint: what came is kept: run the same command again to go on\n"
+			if tc.signal == os.Interrupt && (first.ProcessState.ExitCode() != 130 || said.String() != interrupted) || err == nil {
+				t.Errorf("%v: %s", err, said.String())
 			}
 			if _, err := os.Stat(out); err == nil {
 				t.Error("the file is there before it is complete")

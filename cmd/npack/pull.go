@@ -49,7 +49,7 @@ func pullCommand() *urfave.Command {
 			&urfave.BoolFlag{Name: "no-expand", Usage: "keep a coded transport as it is"},
 			&urfave.StringFlag{Name: "sha256", Usage: "the sha256, in `HEX`, that the file at the address must have"},
 			&urfave.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "replace a file that is another one or cannot be compared"},
-			&urfave.IntFlag{Name: "connections", Usage: "connections for one file, `N` at most; an expanded one takes one", Value: 4},
+			&urfave.IntFlag{Name: "connections", Usage: "connections for one file, `N` at most", Value: 4},
 			&urfave.DurationFlag{Name: "stall", Usage: "give up a connection after this `TIME` of silence", Value: 30 * time.Second},
 			&urfave.IntFlag{Name: "retries", Usage: "give up after `N` failures in a row", Value: 8},
 			&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "threads for expanding", DefaultText: "one a core"},

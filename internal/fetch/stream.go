@@ -17,8 +17,9 @@ import (
 // is worth nothing.
 var ErrChanged = errors.New("the file on the server changed meanwhile")
 
-// Stream reads a file in order. When the line breaks it goes on at the same
-// byte over a new connection, with the same rules as [Client.File].
+// Stream reads a file in order, over several connections where the server
+// allows. When a line breaks it goes on at the same byte over a new one, with
+// the same rules as [Client.File].
 type Stream struct {
 	c        *Client
 	ctx      context.Context
@@ -26,7 +27,9 @@ type Stream struct {
 	t        Target
 	ent      Entity
 	at       int64
+	to       int64 // end of the part that is asked for, 0 for the file's
 	noRanges bool
+	ahead    *ahead // nil where one connection has to do
 	r        *response
 	tries    tries
 	sum      hash.Hash // of all bytes, nil if not read from the start
@@ -55,6 +58,7 @@ func (c *Client) Open(ctx context.Context, t Target, from int64, known Entity) (
 		cancel()
 		return nil, err
 	}
+	s.goAhead()
 	return s, nil
 }
 
@@ -101,9 +105,15 @@ func (s *Stream) once() (err error) {
 	case s.noRanges:
 		from = 0
 	}
-	s.r, err = s.c.once(s.ctx, s.t.URL, from, -1, known)
+	to := int64(-1)
+	if s.to > 0 {
+		to = s.to
+	}
+	s.r, err = s.c.once(s.ctx, s.t.URL, from, to, known)
 	past := (*pastEnd)(nil)
 	switch {
+	case s.to > 0 && (errors.Is(err, errBadRange) || err == nil && !s.r.part):
+		return errNoParts
 	case errors.Is(err, errBadRange):
 		s.noRanges = true
 		return &transient{err: fail(s.t.URL, "", "the server %v", err)}
@@ -147,34 +157,66 @@ func (s *Stream) Read(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	for s.err == nil {
-		if s.ent.Size >= 0 {
-			p = p[:min(int64(len(p)), s.ent.Size-s.at)]
+		end := s.ent.Size
+		if s.to > 0 {
+			end = s.to
 		}
-		if len(p) == 0 {
+		if s.ahead != nil && s.at < s.ahead.start {
+			end = s.ahead.start
+		}
+		if end >= 0 {
+			p = p[:min(int64(len(p)), end-s.at)]
+		}
+		switch {
+		case s.at == end:
 			s.err = s.last()
-			break
-		}
-		if s.r == nil {
+		case s.ahead != nil && s.at >= s.ahead.start:
+			if n, s.err = s.fromAhead(p); n > 0 {
+				return s.took(p[:n]), nil
+			}
+		case s.r == nil:
 			s.err = s.connect()
-			continue
-		}
-		n, err := s.r.r.Read(p)
-		if n > 0 { // an error comes again
-			s.at += int64(n)
-			s.tries.progress(int64(n))
-			if s.sum != nil {
-				s.sum.Write(p[:n])
+		default:
+			n, err := s.r.r.Read(p)
+			if n > 0 { // an error comes again
+				s.tries.progress(int64(n))
+				return s.took(p[:n]), nil
 			}
-			if s.t.Progress != nil {
-				s.t.Progress(s.at, s.ent.Size)
+			if err != nil {
+				s.err = s.broken(err)
 			}
-			return n, nil
-		}
-		if err != nil {
-			s.err = s.broken(err)
 		}
 	}
 	return 0, s.err
+}
+
+// took notes that the reader has got p.
+func (s *Stream) took(p []byte) int {
+	s.at += int64(len(p))
+	if s.sum != nil {
+		s.sum.Write(p)
+	}
+	if s.t.Progress != nil {
+		s.t.Progress(s.at, s.ent.Size)
+	}
+	if s.ahead != nil && s.at == s.ahead.start {
+		s.r.close()
+		s.r = nil
+	}
+	return len(p)
+}
+
+// fromAhead reads what was fetched ahead. If that failed, as with servers that
+// allow few connections, one has to do from here on.
+func (s *Stream) fromAhead(p []byte) (int, error) {
+	n, err := s.ahead.read(s.ctx, p)
+	if err == nil || s.ctx.Err() != nil || errors.Is(err, ErrChanged) {
+		return n, err
+	}
+	s.ahead.cancel()
+	s.ahead = nil
+	s.tries = tries{c: s.c, answer: true}
+	return 0, nil
 }
 
 // broken decides what the end of a connection means.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -46,7 +47,7 @@ func TestStream(t *testing.T) {
 		{mode: "total", kind: ErrChanged, text: "another file is there"},
 		{mode: "dropall", kind: pack.ErrNetwork, text: "(4 tries)"},
 		{mode: "badrange", kind: pack.ErrNetwork, text: "(4 tries)"},
-		{mode: "crawl", kind: pack.ErrNetwork, text: "less than 1024 bytes came in 300ms (4 tries)"},
+		{mode: "crawl", kind: pack.ErrNetwork, text: "less than 1024 bytes came in 500ms (4 tries)"},
 		{mode: "html", kind: pack.ErrNotModel, text: "HTML page"},
 		{mode: "none", kind: pack.ErrNetwork, text: "404"},
 	} {
@@ -82,6 +83,58 @@ func TestStream(t *testing.T) {
 			}
 			if n := len(srv.Requests()); n != tc.requests {
 				t.Errorf("%d requests, want %d", n, tc.requests)
+			}
+		})
+	}
+}
+
+// Several connections bring the parts of a stream; servers that do not take
+// part in it still serve it.
+func TestStreamAhead(t *testing.T) {
+	for _, tc := range []struct {
+		mode     string
+		from     int64
+		parallel bool
+		kind     error
+	}{
+		{mode: "ok", parallel: true},
+		{mode: "ok", from: 777_777, parallel: true},
+		{mode: "ok", from: 3<<20 - 150_000}, // not worth it
+		{mode: "drop", parallel: true},
+		{mode: "few", parallel: true}, // tried, and then without
+		{mode: "norange"},
+		{mode: "chunked"},
+		{mode: "lyingrange", parallel: true},
+		{mode: "change", kind: ErrChanged},
+	} {
+		t.Run(tc.mode, func(t *testing.T) {
+			t.Parallel()
+			srv, url, _ := start(t)
+			srv.Part = 60 << 10
+			c := New(Options{Stall: 5 * time.Second, Backoff: time.Millisecond, Retries: 3, Connections: 3, Segment: 400_000})
+			known := Entity{}
+			if tc.from > 0 {
+				known = Entity{ETag: `"one"`, Size: 3 << 20}
+			}
+			target := Target{URL: url + "/" + tc.mode + "/m.bin", Size: -1}
+			if tc.from == 0 && tc.kind == nil {
+				target.SHA256 = sum(testBody)
+			}
+			s, err := c.Open(t.Context(), target, tc.from, known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			b, err := io.ReadAll(s)
+			if !errors.Is(err, tc.kind) || tc.kind == nil && !bytes.Equal(b, testBody[tc.from:]) {
+				t.Errorf("%d bytes, sha256 %s, %v", len(b), sum(b), err)
+			}
+			parallel := false
+			for _, r := range srv.Requests() {
+				parallel = parallel || r.Range == fmt.Sprintf("bytes=%d-%d", tc.from+100_000, tc.from+199_999)
+			}
+			if parallel != tc.parallel && tc.kind == nil {
+				t.Errorf("asked for %+v", srv.Requests())
 			}
 		})
 	}

@@ -3,6 +3,7 @@
 package flaky
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -24,6 +25,9 @@ func Body(n int) []byte {
 	return b[:n]
 }
 
+// Changed returns what change serves later.
+func Changed(b []byte) []byte { return append(bytes.Clone(b[1:]), 0) }
+
 // Request is what a client asked.
 type Request struct {
 	Path, Range, IfRange, Authorization string
@@ -36,6 +40,7 @@ type Request struct {
 //	dropall    the same, and ignores ranges
 //	norange    answers a request for a part with the whole body
 //	nosay      honours ranges, does not announce it
+//	lyingrange announces ranges, does not honour them
 //	few        503 while another request is being served
 //	slow       Part bytes, then a pause, and so on
 //	stall      Part bytes, then silence
@@ -113,6 +118,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.end, a.ranges = drop, false
 	case "norange":
 		a.ranges = false
+	case "lyingrange":
+		a.ranges, a.lying = false, true
 	case "nosay":
 		a.announce = false
 	case "few":
@@ -140,7 +147,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "change":
 		a.end = drop
 		if n > 1 {
-			a.body, a.etag, a.modified, a.end = Body(len(s.Body) + 1)[1:], `"two"`, "Sun, 29 Nov 2026 11:00:00 GMT", -1
+			a.body, a.etag, a.modified, a.end = Changed(s.Body), `"two"`, "Sun, 29 Nov 2026 11:00:00 GMT", -1
 		}
 	case "weak":
 		a.etag, a.modified, a.end = "", "", drop
@@ -212,6 +219,7 @@ type answer struct {
 	etag, modified string
 	ranges         bool // honours ranges
 	announce       bool // says so
+	lying          bool // says so and does not
 	noLength       bool
 	chunked        bool
 	noRange        bool          // a part without Content-Range
@@ -232,7 +240,7 @@ func (a *answer) send() {
 	if a.modified != "" {
 		h.Set("Last-Modified", a.modified)
 	}
-	if a.announce && (a.ranges || a.end >= 0) {
+	if a.announce && (a.ranges || a.end >= 0) || a.lying {
 		h.Set("Accept-Ranges", "bytes")
 	}
 	from, to, part := a.asked()

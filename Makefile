@@ -7,11 +7,11 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X npack/internal/cli.Version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Executions per fuzz target.
-FUZZ ?= 100000
+FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-0.6b info clean
+.PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-0.6b info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -71,6 +71,10 @@ generate: ## rewrite generated files; must leave them as they are committed
 synth-8b: ## a sparse container of the published 8B geometry, 3,875,404,812 bytes
 	@mkdir -p dist
 	$(GO) run ./internal/synth -model 8b -o dist/synth-8b.bin
+
+synth-8b-random: ## the same with random weights of the published statistics, for the transport
+	@mkdir -p dist
+	$(GO) run ./internal/synth -random -model 8b -o dist/synth-8b-random.bin
 
 synth-0.6b:
 	@mkdir -p dist

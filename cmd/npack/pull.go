@@ -52,8 +52,7 @@ func pullCommand() *urfave.Command {
 			&urfave.IntFlag{Name: "connections", Usage: "connections for one file, `N` at most", Value: 4},
 			&urfave.DurationFlag{Name: "stall", Usage: "give up a connection after this `TIME` of silence", Value: 30 * time.Second},
 			&urfave.IntFlag{Name: "retries", Usage: "give up after `N` failures in a row", Value: 8},
-			&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "threads for expanding", DefaultText: "one a core"},
-			jsonFlag(),
+			threadsFlag(), jsonFlag(),
 			quietFlag("no progress, no word on success"),
 		},
 		Action: pull,
@@ -92,7 +91,7 @@ func pull(c *urfave.Context) error {
 		return cli.Usagef("", "%s", err)
 	}
 	p := &pulling{Source: fetch.Public(args[0]), Files: []pulled{}, c: c, hub: h, client: fetch.New(fetch.Options{
-		UserAgent: "npack/" + cli.Version, Token: h.Token, Origin: h.Origin(),
+		UserAgent: "npack/" + strings.Trim(cli.Version, "()"), Token: h.Token, Origin: h.Origin(),
 		Stall: c.Duration("stall"), Retries: c.Int("retries"), Connections: c.Int("connections"),
 	})}
 	ref, onHub, err := hub.Parse(args[0], h.Endpoint)

@@ -108,7 +108,7 @@ func (p *pulling) bring(w *wanted) error {
 	}
 	if err == nil && f.Status == "" {
 		if w.expand {
-			err = p.expand(w, f, p.stream(w, f), "from the server")
+			err = p.expand(w, f, p.stream(w, f))
 			f.Status = statusExpanded
 		} else {
 			err = p.fetch(w, f)
@@ -224,7 +224,7 @@ func (p *pulling) fromCache(w *wanted, f *pulled) error {
 		return p.c.Context.Err() // of no use: fetch it
 	}
 	if w.expand {
-		err = p.expand(w, f, cachedTransport(w.cached, sums.sha256), "from the cache")
+		err = p.expand(w, f, cachedTransport(w.cached, sums.sha256))
 		f.Status = statusExpanded
 		return err
 	}
@@ -319,7 +319,7 @@ func (p *pulling) stream(w *wanted, f *pulled) expand.Transport {
 	return expand.Transport{Name: fetch.Public(w.url), Again: isChanged,
 		Open: func(ctx context.Context, from int64, key string) (io.ReadCloser, int64, string, error) {
 			var k streamKey
-			if key != "" && (json.Unmarshal([]byte(key), &k) != nil || k.URL != w.url && (k.SHA256 == "" || k.SHA256 != w.sha256)) {
+			if key != "" && (json.Unmarshal([]byte(key), &k) != nil || k.Address != fetch.Key(w.url) && (k.SHA256 == "" || k.SHA256 != w.sha256)) {
 				return nil, 0, "", fetch.ErrChanged
 			}
 			t := p.target(w)
@@ -334,15 +334,15 @@ func (p *pulling) stream(w *wanted, f *pulled) expand.Transport {
 			if err != nil {
 				return nil, 0, "", err
 			}
-			b, err := json.Marshal(streamKey{w.url, w.sha256, s.Entity()})
+			b, err := json.Marshal(streamKey{fetch.Key(w.url), w.sha256, s.Entity()})
 			return &barred{s, bar}, max(s.Entity().Size, 0), string(b), err
 		}}
 }
 
 // streamKey tells one transport on a server from the next.
 type streamKey struct {
-	URL    string `json:"url"`
-	SHA256 string `json:"sha256,omitempty"`
+	Address string `json:"address"`
+	SHA256  string `json:"sha256,omitempty"`
 	fetch.Entity
 }
 
@@ -358,8 +358,12 @@ func (b *barred) Close() error {
 }
 
 // expand writes the container of a transport to w.out.
-func (p *pulling) expand(w *wanted, f *pulled, t expand.Transport, from string) error {
-	res, err := expand.File(p.c.Context, w.out, t, expand.Options{Want: w.want, Threads: p.c.Int("threads")})
+func (p *pulling) expand(w *wanted, f *pulled, t expand.Transport) error {
+	n, err := threads(p.c)
+	if err != nil {
+		return err
+	}
+	res, err := expand.File(p.c.Context, w.out, t, expand.Options{Want: w.want, Threads: n})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ package fetch
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -126,6 +127,12 @@ func Public(address string) string {
 	return u.String()
 }
 
+// Key tells an address from others without what may be secret in it.
+func Key(address string) string {
+	sum := sha256.Sum256([]byte(address))
+	return fmt.Sprintf("%s %x", Public(address), sum[:8])
+}
+
 // fail returns an error of a server or the line to it.
 func fail(address, hint, format string, args ...any) *pack.Error {
 	return &pack.Error{Kind: pack.ErrNetwork, File: Public(address), Offset: -1, Found: fmt.Sprintf(format, args...), Hint: hint}
@@ -133,8 +140,9 @@ func fail(address, hint, format string, args ...any) *pack.Error {
 
 // transient is a failure that another try may mend.
 type transient struct {
-	err  *pack.Error
-	wait time.Duration // what the server asks for
+	err    *pack.Error
+	answer bool          // the server said so itself
+	wait   time.Duration // what it asks for
 }
 
 func (t *transient) Error() string { return t.err.Error() }
@@ -171,6 +179,7 @@ func (t *tries) again(ctx context.Context, err error) error {
 		return err
 	}
 	t.n++
+	t.answer = t.answer || tr.answer
 	limit := t.c.o.Retries
 	if !t.answer {
 		limit = min(limit, 3) // a wrong name or port: say so soon

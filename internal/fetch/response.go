@@ -180,7 +180,7 @@ func status(address string, res *http.Response) error {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		e.Hint = hintResume
-		return &transient{e, retryAfter(res.Header.Get("Retry-After"))}
+		return &transient{e, true, retryAfter(res.Header.Get("Retry-After"))}
 	}
 	return e
 }

@@ -92,7 +92,7 @@ func TestResume(t *testing.T) {
 				edit(t, part+".json", func(r *record) { r.ETag, r.Modified = "", "" })
 			}},
 		{name: "another address", then: "ok", asked: "",
-			change: func(t *testing.T, part string) { edit(t, part+".json", func(r *record) { r.URL += "?" }) }},
+			change: func(t *testing.T, part string) { edit(t, part+".json", func(r *record) { r.Key += "?" }) }},
 		{name: "more than there is", then: "ok", asked: "",
 			change: func(t *testing.T, part string) {
 				if err := os.Truncate(part, 5000); err != nil {
@@ -169,7 +169,7 @@ func TestResumeWhole(t *testing.T) {
 	if err := os.WriteFile(path+".part", testBody, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	b, _ := json.Marshal(record{URL: url + "/none/m.bin", Entity: Entity{Size: 3 << 20}, Done: spans{{0, 3 << 20}}})
+	b, _ := json.Marshal(record{Key: Key(url + "/none/m.bin"), Entity: Entity{Size: 3 << 20}, Done: spans{{0, 3 << 20}}})
 	if err := os.WriteFile(path+".part.json", b, 0o666); err != nil {
 		t.Fatal(err)
 	}

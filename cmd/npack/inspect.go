@@ -14,6 +14,7 @@ import (
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/pack/formats"
+	"npack/pack/fv5"
 	"npack/runtime/backend"
 	"npack/ternary"
 )
@@ -115,7 +116,7 @@ func inspect(c *urfave.Context) error {
 	}
 	src, err := formats.Open(args[0])
 	if err != nil {
-		return err
+		return inspectForeign(c, path, err)
 	}
 	defer src.Close()
 	r := newReport(src)
@@ -124,6 +125,9 @@ func inspect(c *urfave.Context) error {
 		return err
 	}
 	r.Bytes = st.Size()
+	if g, ok := src.(*fv5.File); ok {
+		r.Bytes = g.GGUF().Length() // of all shards
+	}
 	if plot != "" || c.Bool("occupancy") || c.Bool("bench") {
 		if r.Occupancy, err = walk(c, src); err != nil {
 			return err
@@ -192,7 +196,10 @@ func (g *config) print(t io.Writer) {
 
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "%q: %s, %s bytes (%s)", r.File, r.Format, cli.Group(r.Bytes), cli.Size(r.Bytes))
-	if r.Whole != r.Bytes {
+	switch {
+	case r.Format == "gguf":
+		fmt.Fprintf(w, "; as a container %s, of which this is the table", cli.Group(r.Whole))
+	case r.Whole != r.Bytes:
 		fmt.Fprintf(w, ", coded; the container has %s", cli.Group(r.Whole))
 	}
 	fmt.Fprint(w, "\n\n")

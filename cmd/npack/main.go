@@ -18,9 +18,10 @@ func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 // run is what main and the tests call.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &urfave.App{
-		Name:     "npack",
-		Usage:    "inspect, verify, compress and expand two-magnitude ternary models",
-		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand(), expandCommand(), compressCommand(), pullCommand()},
+		Name:  "npack",
+		Usage: "inspect, verify, compress and expand two-magnitude ternary models",
+		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand(), expandCommand(), compressCommand(), pullCommand(),
+			convertCommand(), toGGUFCommand(), fromGGUFCommand(), diffCommand(), formatsCommand()},
 	}
 	return cli.Run(context.Background(), app, args, cli.Streams{In: stdin, Out: stdout, Err: stderr})
 }

@@ -17,6 +17,8 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
+
+	exitUnsupported = 6
 )
 
 // exitCodes is the table of the README: what callers may rely on. The first
@@ -30,8 +32,8 @@ var exitCodes = []struct {
 	{backend.ErrContext, exitUsage}, // the prompt is too long for the context asked for
 	{pack.ErrNotEqual, 3},
 	{pack.ErrNotModel, 7},
-	{pack.ErrUnsupported, 6},
-	{backend.ErrRefused, 6},
+	{pack.ErrUnsupported, exitUnsupported},
+	{backend.ErrRefused, exitUnsupported},
 	{pack.ErrTruncated, 5},
 	{pack.ErrCorrupt, 4},
 	{pack.ErrNoSpace, 8},
@@ -111,6 +113,9 @@ func Report(w io.Writer, prog string, err error) int {
 	}
 	fmt.Fprintf(w, "%s: error: %s\n", prog, OneLine(text))
 	if hint := Hint(err); hint != "" {
+		if code == exitUnsupported { // a newer version may not be new to the user
+			hint += fmt.Sprintf(" (this is %s %s)", prog, Version)
+		}
 		fmt.Fprintf(w, "%s: hint: %s\n", prog, OneLine(hint))
 	}
 	return code

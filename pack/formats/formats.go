@@ -13,6 +13,7 @@ import (
 
 	"npack/pack"
 	"npack/pack/coded"
+	"npack/pack/fv5"
 	"npack/pack/native"
 	"npack/ternary"
 )
@@ -59,7 +60,11 @@ var All = []Format{
 		Open:  func(path string) (Source, error) { return source(coded.Open(path)) },
 		Write: coded.Write,
 	},
-	{Name: "gguf", About: "GGUF", Extensions: []string{".gguf"}, Kind: pack.KindGGUF},
+	{
+		Name: "gguf", About: "GGUF with the tensor types FV5 and FV5B", Extensions: []string{".gguf"}, Kind: pack.KindGGUF,
+		Open:  func(path string) (Source, error) { return source(fv5.Open(path)) },
+		Write: func(w io.Writer, m *ternary.Model) error { return fv5.Write(w, m, fv5.Options{}) },
+	},
 	{Name: "safetensors", About: "safetensors", Extensions: []string{".safetensors"}, Kind: pack.KindSafetensors},
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"npack/gguf"
+	"npack/pack"
 	"npack/pack/native"
 	"npack/ternary"
 )
@@ -136,8 +137,8 @@ func newExport(m *ternary.Model, o Options) (*export, error) {
 			p.Type, p.Dims = gguf.F32, dims(len(t.Vector))
 		}
 		if cols := p.Cols(); p.Type != gguf.F32 && cols%gguf.FV5Weights != 0 {
-			return nil, &ternary.Error{Tensor: t.Name, Part: "cols", Row: -1, Col: -1, Found: fmt.Sprintf("%d x %d (rows x columns)", p.Rows(), cols),
-				Expected: fmt.Sprintf("columns in whole blocks of %d: GGUF cannot hold this tensor", gguf.FV5Weights)}
+			return nil, &pack.Error{Kind: pack.ErrUnsupported, Place: tensor(t.Name), Offset: -1, Found: fmt.Sprintf("%d x %d (rows x columns)", p.Rows(), cols),
+				Expected: fmt.Sprintf("columns in whole blocks of %d", gguf.FV5Weights), Hint: "GGUF cannot hold this model; its container and the coded transport can"}
 		}
 		x.parts = append(x.parts, p)
 		if w := t.Ternary; w != nil && w.Bias != nil {

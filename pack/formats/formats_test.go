@@ -10,8 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"npack/pack"
 	"npack/pack/formats"
+	"npack/ternary"
+	"npack/ternary/ternarytest"
 	"npack/testdata/cases"
 	"npack/testdata/tv4z"
 )
@@ -34,50 +38,66 @@ func worked(t *testing.T) []byte {
 	return b
 }
 
-// Every format that is written is read back as the same model.
+// Every format that is written is read back as the same model, and each writer
+// gives the same bytes from each reader's model.
 func TestFormats(t *testing.T) {
-	dir := t.TempDir()
-	put(t, filepath.Join(dir, "in.bin"), worked(t))
-	in, err := formats.Open(filepath.Join(dir, "in.bin"))
+	m := ternarytest.Model(ternarytest.Spec{Seed: 31, Config: ternary.Config{Arch: ternary.Qwen3, Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64,
+		RotaryDims: 64, Intermediate: 256, Vocab: 40, MaxPosition: 64, RMSEps: 1e-6, RopeTheta: 1e4}}) // whole blocks, for GGUF
+	want, err := m.Digests(t.Context(), ternary.WalkOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
-	n := 0
-	for _, f := range formats.All {
-		if got, err := formats.ByName(f.Name); err != nil || got.Name != f.Name {
+	var both []*formats.Format
+	for i := range formats.All {
+		f := &formats.All[i]
+		if got, err := formats.ByName(f.Name); err != nil || got != f {
 			t.Errorf("ByName(%q): %v", f.Name, err)
 		}
-		if f.Open == nil || f.Write == nil {
-			continue
+		if f.Open != nil && f.Write != nil {
+			both = append(both, f)
 		}
-		n++
+	}
+	if len(both) < 3 {
+		t.Fatalf("%d formats are read and written", len(both))
+	}
+	written := map[string][]byte{}
+	for _, f := range both {
 		var b bytes.Buffer
-		if err := f.Write(&b, in.Model()); err != nil {
+		if err := f.Write(&b, m); err != nil {
 			t.Fatal(err)
 		}
-		if f.Size != nil && int64(b.Len()) != f.Size(in.Model()) {
-			t.Errorf("%s: %d bytes, Size says %d", f.Name, b.Len(), f.Size(in.Model()))
+		if f.Size != nil && int64(b.Len()) != f.Size(m) {
+			t.Errorf("%s: %d bytes, Size says %d", f.Name, b.Len(), f.Size(m))
 		}
-		path := filepath.Join(dir, "out"+f.Extensions[0])
-		put(t, path, b.Bytes())
+		written[f.Name] = b.Bytes()
+	}
+	dir := t.TempDir()
+	for _, f := range both {
+		path := filepath.Join(dir, "model") // no name helps to tell the format
+		put(t, path, written[f.Name])
 		got, err := formats.Detect(path)
 		if err != nil || got.Name != f.Name {
 			t.Errorf("Detect: %v, %v; want %s", got, err, f.Name)
 		}
-		out, err := formats.Open(path)
+		in, err := formats.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := out.Model().Validate(); err != nil {
-			t.Error(out.Place(err))
+		if err := in.Model().Validate(); err != nil {
+			t.Error(in.Place(err))
 		}
-		if err := out.Close(); err != nil {
+		if d, err := in.Model().Digests(t.Context(), ternary.WalkOptions{}); err != nil || !cmp.Equal(d, want) {
+			t.Errorf("%s: %v, other digests", f.Name, err)
+		}
+		for _, g := range both {
+			var b bytes.Buffer
+			if err := g.Write(&b, in.Model()); err != nil || !bytes.Equal(b.Bytes(), written[g.Name]) {
+				t.Errorf("%s to %s: %v, other bytes", f.Name, g.Name, err)
+			}
+		}
+		if err := in.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-	if n == 0 {
-		t.Error("no format is read and written")
 	}
 	if _, err := formats.ByName("gguv"); err == nil || !strings.Contains(err.Error(), "native") {
 		t.Errorf("unknown name: %v", err)

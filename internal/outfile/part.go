@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"npack/pack"
 )
@@ -35,9 +36,17 @@ func OpenPart(path string) (*Part, error) {
 		return nil, fmt.Errorf("cannot write %q: %w", path, err)
 	}
 	p.f = f
-	if err := lockFile(f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("cannot write %q: another program is at it: %w", p.Name(), err)
+	// A program that was just killed may hold the lock until the disk has taken
+	// what it wrote.
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err := lockFile(f)
+		if err == nil {
+			break
+		}
+		if time.Since(start) > time.Second {
+			f.Close()
+			return nil, fmt.Errorf("cannot write %q: another program is writing it: %w", p.Name(), err)
+		}
 	}
 	return p, nil
 }

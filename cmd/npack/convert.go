@@ -16,6 +16,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli"
+	"npack/internal/tokens"
 	"npack/pack"
 	"npack/pack/formats"
 	"npack/pack/fv5"
@@ -219,7 +220,7 @@ func (x *conversion) writer(c *urfave.Context, src formats.Source, format *forma
 	if g, ok := src.(*fv5.File); ok {
 		o.Tokenizer, err = g.Tokenizer()
 	} else {
-		o.Tokenizer, err = readTokenizer(sideDir(in, src.Name()), m.Vocab)
+		o.Tokenizer, err = tokens.FromPack(sideDir(in, src.Name()), m.Vocab)
 	}
 	if err != nil {
 		return nil, 0, err

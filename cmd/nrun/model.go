@@ -160,17 +160,23 @@ func (p *packOf) Validate(c *urfave.Context, threads int) error {
 		}
 		return err
 	}
-	m.Release = nil // the weights are wanted in memory from now on
 	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
 	defer bar.Done()
+	// The weights are wanted in memory from now on: GGUF gathers them there.
+	m.Release = nil
+	if err := m.Load(c.Context, ternary.WalkOptions{Threads: threads, Progress: func(done, total int64) {
+		bar.Show("reading weights", done, total)
+	}}); err != nil {
+		return p.src.Place(err)
+	}
 	_, err = m.Survey(c.Context, ternary.WalkOptions{Threads: threads, Progress: func(done, total int64) {
 		bar.Show("checking weights", done, total)
 	}})
 	return p.src.Place(err)
 }
 
-// Tokenizer reads tokenizer.json. Every id that it makes is in the model's
-// vocabulary if the model is open already.
+// Tokenizer reads the tokenizer that a GGUF file holds, or tokenizer.json. Every
+// id that it makes is in the model's vocabulary if the model is open already.
 func (p *packOf) Tokenizer() (*tokenizer.Tokenizer, error) {
 	if p.tok == nil && p.errTok == nil {
 		p.tok, p.errTok = p.readTokenizer()
@@ -180,6 +186,9 @@ func (p *packOf) Tokenizer() (*tokenizer.Tokenizer, error) {
 
 func (p *packOf) readTokenizer() (*tokenizer.Tokenizer, error) {
 	const name = "tokenizer.json"
+	if t, err := p.ggufTokenizer(); t != nil || err != nil {
+		return t, err
+	}
 	data, err := p.file(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &pack.Error{Kind: pack.ErrTruncated, File: p.sidePath(name), Offset: -1, Found: "the tokenizer is not there", Expected: "the pack's " + name + " beside the model",
@@ -222,6 +231,9 @@ func (p *packOf) Template() (*chat.Template, error) {
 		if *f.to, err = p.optional(f.name); err != nil {
 			return nil, err
 		}
+	}
+	if err := p.ggufTemplate(&files); err != nil {
+		return nil, err
 	}
 	t, err := chat.Load(files)
 	if err != nil {

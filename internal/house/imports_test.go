@@ -30,7 +30,7 @@ var rules = []struct{ pkg, may string }{
 	{"metal/...", "ternary runtime/backend runtime/reference"},
 	{"testdata/...", ""},
 	{"internal/...", "ternary/... pack/... runtime/... internal/..."},
-	{"cmd/npack", "ternary gguf pack/... runtime/backend runtime/tokenizer internal/... testdata/..."},
+	{"cmd/npack", "ternary gguf pack/... runtime/backend internal/... testdata/..."},
 	{"cmd/nrun", "ternary gguf pack/... runtime/... cpu/... cuda/... metal/... internal/... testdata/..."},
 }
 

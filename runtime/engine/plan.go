@@ -48,16 +48,17 @@ func LargestContext(c *ternary.Config, weights int64, kv backend.KV, free int64)
 	return int(max(0, min(int64(ModelContext(c)), (free-p.Total())/p.PerToken)))
 }
 
-// WeightBytes is the size of all tensors of m as they are stored.
+// WeightBytes is the size of all tensors of m in memory, also of one that is not
+// there yet (see [ternary.Model.Rows]).
 func WeightBytes(m *ternary.Model) int64 {
 	var n int64
 	for t := range m.Tensors() {
 		switch {
 		case t.Ternary != nil:
 			w := t.Ternary
-			n += int64(len(w.BP)+len(w.BN)+len(w.BR)) + 4*int64(len(w.SLo)+len(w.SHi)+len(w.RSLo)+len(w.RSHi)+len(w.Bias))
+			n += int64(w.Rows)*(3*int64(w.Stride)+16) + 4*int64(len(w.Bias))
 		case t.Int8 != nil:
-			n += int64(len(t.Int8.Q)) + 4*int64(len(t.Int8.Scale)+len(t.Int8.WSum))
+			n += int64(t.Int8.Rows) * (int64(t.Int8.Stride) + 8)
 		default:
 			n += 4 * int64(len(t.Vector))
 		}

@@ -1,4 +1,7 @@
-package main
+// Package tokens turns the tokenizer files of a pack into the metadata of a GGUF
+// file, and that into a tokenizer: what package fv5, which knows no tokenizer,
+// and package tokenizer, which knows no file, have in common.
+package tokens
 
 import (
 	"encoding/json"
@@ -8,8 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"npack/internal/cli"
 	"npack/pack"
 	"npack/pack/fv5"
 	"npack/runtime/tokenizer"
@@ -32,14 +35,15 @@ func sideFile(dir, name string) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(f, maxSideFile+1))
 	if err == nil && len(b) > maxSideFile {
 		err = &pack.Error{Kind: pack.ErrUnsupported, File: f.Name(), Offset: -1, Found: "larger than expected of such a file",
-			Expected: fmt.Sprintf("at most %s bytes", cli.Group(maxSideFile))}
+			Expected: fmt.Sprintf("at most %d bytes", maxSideFile)}
 	}
 	return b, err
 }
 
-// readTokenizer makes a GGUF file's tokenizer of vocab ids out of the files in
-// dir, or returns nil if there is no tokenizer.json.
-func readTokenizer(dir string, vocab int) (*fv5.Tokenizer, error) {
+// FromPack makes a GGUF file's tokenizer of vocab ids out of the files in dir, or
+// returns nil if there is no tokenizer.json. Errors about contents are
+// [*pack.Error].
+func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 	const name = "tokenizer.json"
 	data, err := sideFile(dir, name)
 	if err != nil || data == nil {
@@ -62,7 +66,7 @@ func readTokenizer(dir string, vocab int) (*fv5.Tokenizer, error) {
 	if t.Len() > vocab {
 		return nil, bad(name, fmt.Errorf("%d token ids, expected at most %d, the vocabulary of the model", t.Len(), vocab), "this tokenizer belongs to another model")
 	}
-	out := tokenizerOf(t, vocab)
+	out := ToGGUF(t, vocab)
 
 	var config struct {
 		Template json.RawMessage `json:"chat_template"`
@@ -91,7 +95,6 @@ func readTokenizer(dir string, vocab int) (*fv5.Tokenizer, error) {
 		to        *int32
 		token, id json.RawMessage
 	}{{&out.BOS, config.BOS, ids.BOS}, {&out.EOS, config.EOS, ids.EOS}, {&out.Pad, config.Pad, ids.Pad}} {
-		*s.to = -1
 		var n int32
 		if id, ok := t.ID(tokenText(s.token)); ok {
 			*s.to = id
@@ -109,11 +112,11 @@ func readTokenizer(dir string, vocab int) (*fv5.Tokenizer, error) {
 	return out, nil
 }
 
-// tokenizerOf lays out t for a GGUF file with a token for each row of the
-// embedding.
-func tokenizerOf(t *tokenizer.Tokenizer, vocab int) *fv5.Tokenizer {
+// ToGGUF lays out t for a GGUF file with a token for each of vocab rows of the
+// embedding. Special tokens and the template are left to the caller.
+func ToGGUF(t *tokenizer.Tokenizer, vocab int) *fv5.Tokenizer {
 	v := t.Vocab()
-	out := &fv5.Tokenizer{Pre: v.Pre, NFC: v.NFC, Tokens: make([]string, vocab), Types: make([]int32, vocab), Merges: make([]string, len(v.Merges))}
+	out := &fv5.Tokenizer{Pre: v.Pre, NFC: v.NFC, Tokens: make([]string, vocab), Types: make([]int32, vocab), Merges: make([]string, len(v.Merges)), BOS: -1, EOS: -1, Pad: -1}
 	for id := range vocab {
 		switch {
 		case id < len(v.Tokens) && v.Tokens[id] != "":
@@ -161,4 +164,47 @@ func templateText(raw json.RawMessage) string {
 		}
 	}
 	return ""
+}
+
+// FromGGUF builds the tokenizer that a file holds, or returns nil if it holds
+// none. Errors are [*pack.Error].
+func FromGGUF(f *fv5.File) (*tokenizer.Tokenizer, error) {
+	g, err := f.Tokenizer()
+	if g == nil || err != nil {
+		return nil, err
+	}
+	bad := func(kind error, format string, args ...any) error {
+		return &pack.Error{Kind: kind, File: f.Name(), Place: "tokenizer.ggml", Offset: -1, Found: fmt.Sprintf(format, args...),
+			Hint: "the file's tokenizer is damaged or of another kind; token ids work without it: nrun generate --ids 1,2,3"}
+	}
+	v := tokenizer.Vocab{Pre: g.Pre, NFC: g.NFC, Tokens: g.Tokens, Merges: make([][2]string, len(g.Merges))}
+	for id, typ := range g.Types {
+		switch typ {
+		case fv5.TokenNormal:
+		case fv5.TokenControl, fv5.TokenUser:
+			v.Added = append(v.Added, tokenizer.Added{ID: int32(id), Text: g.Tokens[id], Special: typ == fv5.TokenControl})
+		case fv5.TokenUnused:
+			v.Tokens[id] = ""
+		default:
+			return nil, bad(pack.ErrUnsupported, "token %d is of type %d", id, typ)
+		}
+	}
+	if n := f.Model().Vocab; len(v.Tokens) > n {
+		return nil, bad(pack.ErrCorrupt, "%d tokens, expected at most %d, the rows of the embedding", len(v.Tokens), n)
+	}
+	for i, m := range g.Merges {
+		left, right, ok := strings.Cut(m, " ")
+		if !ok {
+			return nil, bad(pack.ErrCorrupt, "merge %d is %.80q, expected two tokens", i, m)
+		}
+		v.Merges[i] = [2]string{left, right}
+	}
+	t, err := tokenizer.New(v)
+	switch {
+	case errors.Is(err, tokenizer.ErrUnsupported):
+		return nil, bad(pack.ErrUnsupported, "%v", err)
+	case err != nil:
+		return nil, bad(pack.ErrCorrupt, "%v", err)
+	}
+	return t, nil
 }

@@ -46,4 +46,3 @@ row 'klauspost zstd, best' "$tmp/peers zstd < {in} > {packed}" "$tmp/peers zstd 
 row 'zstd -3' "zstd -q -3 --single-thread -c {in} > {packed}" "zstd -q -d -c {packed} > {out}"
 row 'zstd -19' "zstd -q -19 --single-thread -c {in} > {packed}" "zstd -q -d -c {packed} > {out}"
 row 'xz -6' "xz -6 -T1 -c {in} > {packed}" "xz -d -T1 -c {packed} > {out}"
-row 'xz -9e' "xz -9e -T1 -c {in} > {packed}" "xz -d -T1 -c {packed} > {out}"

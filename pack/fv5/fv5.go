@@ -380,27 +380,34 @@ func (f *File) Place(err error) error {
 		p.Place = "metadata"
 		return p
 	}
+	name := e.Tensor + ".weight"
 	if e.Part == ternary.PartBias {
-		p.Place = tensor(e.Tensor + ".bias")
+		name = e.Tensor + ".bias"
 	}
+	p.Place = tensor(name)
 	if at := e.At(); at != "" {
 		p.Place += ": " + at
 	}
-	if s := f.tensors[e.Tensor]; s != nil {
-		p.File = s.File()
-		p.Offset = s.FileAt + s.within(e.Part, e.Row, e.Col)
+	t := f.g.Tensor(name)
+	if t == nil {
+		return p
 	}
+	p.File = t.File()
+	p.Offset = t.FileAt + within(t, e.Part, e.Row, e.Col)
 	return p
 }
 
-// within is how far into the tensor's data a value lies, in bytes.
-func (s *source) within(part string, row, col int) int64 {
-	if row < 0 || part == ternary.PartBias || part == ternary.PartRSLo || part == ternary.PartRSHi || part == ternary.PartWSum {
-		return 0
+// within is how far into a tensor's data a value lies, in bytes.
+func within(t *gguf.Tensor, part string, row, col int) int64 {
+	switch part {
+	case ternary.PartRSLo, ternary.PartRSHi, ternary.PartWSum:
+		return 0 // not in blocks
+	case ternary.PartBias, ternary.PartNorm:
+		return 4 * int64(max(row, 0))
 	}
-	weights, size := s.Type.Block()
-	blocks := int64(s.Cols()) / int64(weights)
-	col = max(col, 0)
+	weights, size := t.Type.Block()
+	blocks := int64(t.Cols()) / int64(weights)
+	row, col = max(row, 0), max(col, 0)
 	at := (int64(row)*blocks + int64(col/weights)) * int64(size)
 	in := int64(col % weights)
 	switch part {

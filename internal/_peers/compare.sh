@@ -38,7 +38,7 @@ echo "$(basename "$in"): $size bytes; MB of the container per second of CPU time
 echo "| program | size | pack | unpack |"
 echo "| --- | --- | --- | --- |"
 row 'npack (tv4z)' "$tmp/npack compress -q -t 1 {in} {packed}" "$tmp/npack expand -q -t 1 {packed} {out}"
-row 'npack (tv4z), MD5 alone' "$tmp/npack compress -q -t 1 {in} {packed}" "$tmp/npack expand --no-check -q -t 1 {packed} {out}"
+row 'npack (tv4z), --no-check' "$tmp/npack compress -q -t 1 {in} {packed}" "$tmp/npack expand --no-check -q -t 1 {packed} {out}"
 row 'npack (t5q)' "$tmp/npack compress --packed -q {in} {packed}" "mv {packed} {packed}.t5q; $tmp/npack expand -q {packed}.t5q {out}; mv {packed}.t5q {packed}"
 row 'compress/lzw' "$tmp/peers lzw < {in} > {packed}" "$tmp/peers lzw -d < {packed} > {out}"
 row 'compress/gzip -9' "$tmp/peers gzip < {in} > {packed}" "$tmp/peers gzip -d < {packed} > {out}"

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-0.6b info clean
+.PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -30,7 +30,7 @@ info:
 check: info lint generate build cross test subnormals noasm arm64 ## all that must pass
 
 lint:
-	@test -z "$$(gofmt -l cmd internal pack runtime ternary testdata)" || { gofmt -l cmd internal pack runtime ternary testdata; echo 'gofmt would change these files'; exit 1; }
+	@bad=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$bad" || { echo "$$bad"; echo 'gofmt would change these files'; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
@@ -75,6 +75,10 @@ synth-8b: ## a sparse container of the published 8B geometry, 3,875,404,812 byte
 synth-8b-random: ## the same with random weights of the published statistics, for the transport
 	@mkdir -p dist
 	$(GO) run ./internal/synth -random -model 8b -o dist/synth-8b-random.bin
+
+synth-8b-part: ## one layer and a part of the vocabulary, for internal/_peers/compare.sh
+	@mkdir -p dist
+	$(GO) run ./internal/synth -random -model 8b -part 36 -o dist/synth-8b-part.bin
 
 synth-0.6b:
 	@mkdir -p dist

@@ -395,6 +395,24 @@ func TestShardsRefuse(t *testing.T) {
 	}
 }
 
+// What a lookup gives for a key that is not there is nothing in any form.
+func TestNoValue(t *testing.T) {
+	v, ok := new(Header).Value("none")
+	_, i := v.Int()
+	_, u := v.Uint()
+	_, f := v.Float()
+	_, b := v.Bool()
+	_, s := v.Text()
+	_, l := v.Strings()
+	_, y := v.Bytes()
+	if ok || i || u || f || b || s || l || y || v.Print() != "not there" {
+		t.Errorf("%v: %v %v %v %v %v %v %v, %s", ok, i, u, f, b, s, l, y, v.Print())
+	}
+	for range v.Ints() {
+		t.Error("an element")
+	}
+}
+
 func TestPrint(t *testing.T) {
 	for _, tt := range []struct {
 		v    Value

@@ -52,7 +52,9 @@ type KV struct {
 // Value is a metadata value: a number, a string or an array of one of them. It
 // holds the file's bytes as they are, so that reading a file costs the same
 // whatever its vocabulary, and writing gives the same bytes again. Values of an
-// open file are views of it and valid until it is closed.
+// open file are views of it and valid until it is closed. The zero Value, which
+// lookups return for keys that are not there, is of no kind that its methods
+// give.
 type Value struct {
 	Kind Kind
 	Elem Kind // of an array
@@ -122,14 +124,19 @@ func (v Value) Uint() (n uint64, ok bool) {
 	if i, ok := v.Int(); ok {
 		return uint64(i), i >= 0
 	}
-	if v.Kind == KindUint64 {
+	if v.Kind == KindUint64 && v.raw != nil {
 		return binary.LittleEndian.Uint64(v.raw), true
 	}
 	return 0, false
 }
 
 // Int returns an integer of any kind that fits.
-func (v Value) Int() (n int64, ok bool) { return integer(v.Kind, v.raw) }
+func (v Value) Int() (n int64, ok bool) {
+	if v.raw == nil {
+		return 0, false
+	}
+	return integer(v.Kind, v.raw)
+}
 
 // integer decodes a number of kind k.
 func integer(k Kind, b []byte) (n int64, ok bool) {
@@ -239,6 +246,10 @@ func (v *Value) append(b []byte) []byte {
 // Print returns the value for people: arrays by their length, long strings cut.
 func (v Value) Print() string {
 	switch v.Kind {
+	case KindUint8:
+		if v.raw == nil {
+			return "not there"
+		}
 	case KindString:
 		if len(v.raw) > 80 {
 			return fmt.Sprintf("%.80q… (%d bytes)", v.raw, len(v.raw))

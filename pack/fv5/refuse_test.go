@@ -112,6 +112,8 @@ func TestRefuse(t *testing.T) {
 		"sha256":        {set("npack.container.sha256", gguf.String("00")), pack.ErrCorrupt, "64 hex digits"},
 		"bytes":         {set("npack.container.bytes", gguf.String("00")), pack.ErrCorrupt, "npack.container.bytes"},
 
+		"no bytes": {without("npack.container.bytes"), pack.ErrCorrupt, "the value is not there, expected a u64"}, // found by FuzzOpen
+
 		"extra kind":     {set("npack.container.extra", gguf.String("x")), pack.ErrCorrupt, "an array of u8"},
 		"extra version":  {extra(9), pack.ErrCorrupt, "version 9"},
 		"extra entry":    {extra(1, 4, 77), pack.ErrCorrupt, "entry 77"},

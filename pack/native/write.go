@@ -119,9 +119,10 @@ func (e *encoder) int8(t ternary.Tensor) {
 	e.int(m.Rows, m.Cols, m.ColsPad, m.Stride)
 	scale, wsum := make([]float32, 0, m.Rows), make([]int32, 0, m.Rows)
 	for r0, r1 := range t.Chunks() {
-		part := e.read(t, r0, r1).Int8
-		e.bytes(int8Bytes(part.Q))
-		scale, wsum = append(scale, part.Scale...), append(wsum, part.WSum...)
+		part := e.read(t, r0, r1)
+		e.bytes(int8Bytes(part.Int8.Q))
+		scale, wsum = append(scale, part.Int8.Scale...), append(wsum, part.Int8.WSum...)
+		e.m.ReleaseTensor(ternary.Tensor{Int8: part.Int8})
 	}
 	e.floats(scale)
 	e.ints(wsum)

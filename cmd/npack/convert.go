@@ -58,10 +58,15 @@ func toGGUFCommand() *urfave.Command {
 			".gguf. The tokenizer and the chat template come from the files beside IN: tokenizer.json,\n" +
 			"tokenizer_config.json, chat_template.jinja, config.json.\n\n" +
 			"The file runs with nrun and with a llama.cpp that has the two types. It holds all of the\n" +
-			"container: \"npack from-gguf\" gives the very bytes back.\n\n" +
-			cli.Examples("npack to-gguf pack/", "npack to-gguf model.bin /models/model.gguf"),
-		Flags:  conversionFlags(),
-		Action: func(c *urfave.Context) error { return convertNamed(c, "gguf") },
+			"container: \"npack from-gguf\" gives the very bytes back.\n\n" + stockDescription +
+			cli.Examples("npack to-gguf pack/", "npack to-gguf model.bin /models/model.gguf", "npack to-gguf --stock auto --ollama pack/ model.gguf"),
+		Flags: append(conversionFlags(), stockFlags()...),
+		Action: func(c *urfave.Context) error {
+			if c.IsSet("stock") {
+				return exportStock(c)
+			}
+			return convertNamed(c, "gguf")
+		},
 	}
 }
 

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -161,14 +157,15 @@ func convert(c *urfave.Context, in, out, to string) error {
 		x.Bytes = g.GGUF().Length()
 	}
 	err = writeOutput(c, out, size, func(w io.Writer) error {
-		o := &converted{w: w, ctx: c.Context, hash: sha256.New(), progress: func(n int64) { p.Show("converting", min(n, size), size) }}
-		if err := ternary.Guard(func() error { return write(o) }); err != nil {
+		o := newAhead(c.Context, w, format.Name == "native", func(n int64) { p.Show("converting", min(n, size), size) })
+		err := ternary.Guard(func() error { return write(o) })
+		if doneErr := o.finish(); err == nil {
+			err = doneErr
+		}
+		if err != nil {
 			return src.Place(err)
 		}
-		x.OutBytes = o.end
-		if format.Name == "native" {
-			x.SHA256 = fmt.Sprintf("%x", o.hash.Sum(nil))
-		}
+		x.OutBytes, x.SHA256 = o.end, o.sha256
 		return x.compare(c, src)
 	})
 	if err != nil {
@@ -300,40 +297,4 @@ func (x *conversion) print(w io.Writer) {
 	case "not known":
 		fmt.Fprintf(w, "  container  valid; row sums computed\n")
 	}
-}
-
-// converted is the output on its way: it ends with ctx, hashes what is written
-// in order, and lets a writer go back to its header.
-type converted struct {
-	w        io.Writer
-	ctx      context.Context
-	hash     hash.Hash
-	at, end  int64
-	progress func(n int64)
-}
-
-func (o *converted) Write(b []byte) (int, error) {
-	if err := o.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := o.w.Write(b)
-	if o.at == o.end {
-		o.hash.Write(b[:n])
-	}
-	o.at += int64(n)
-	o.end = max(o.end, o.at)
-	o.progress(o.at)
-	return n, err
-}
-
-func (o *converted) Seek(off int64, whence int) (int64, error) {
-	s, ok := o.w.(io.Seeker)
-	if !ok {
-		return 0, errors.ErrUnsupported
-	}
-	at, err := s.Seek(off, whence)
-	if err == nil {
-		o.at = at
-	}
-	return at, err
 }

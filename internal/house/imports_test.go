@@ -16,7 +16,7 @@ var rules = []struct{ pkg, may string }{
 	{"gguf/...", ""},
 	{"pack/formats", "ternary pack/... internal/outfile"},
 	{"pack/coded", "ternary pack pack/native internal/machine"}, // a form of native
-	{"pack/fv5", "ternary pack pack/native gguf"}, // gives back the very container
+	{"pack/fv5", "ternary pack pack/native gguf"},               // gives back the very container
 	{"pack/...", "ternary pack gguf internal/outfile"},
 	{"runtime/reference", "ternary runtime/backend"},
 	{"runtime/backend", "ternary"},

@@ -49,7 +49,7 @@ noasm: ## the same tests with the generic kernels
 # The golden logits and all bit-exact code on another architecture.
 arm64:
 	@command -v qemu-aarch64-static >/dev/null || { echo 'SKIP arm64: qemu-aarch64-static is not installed (Debian: qemu-user-static)'; exit 0; } ; \
-	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./pack/... ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity
+	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./gguf ./ternary/... ./pack/... ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity
 
 # Each target for a number of executions, not for a time, so that runs compare.
 fuzz:

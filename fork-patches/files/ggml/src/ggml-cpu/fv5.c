@@ -229,7 +229,12 @@ FV5_INLINE __m256i mac(__m256i acc, __m256i u, __m256i q) {
 #if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(acc, u, q);
 #else
-    return _mm256_add_epi16(acc, _mm256_maddubs_epi16(u, q));
+    acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(u, q));
+#if defined(__GNUC__)
+    // gcc would put off the additions to the end of a block and spill 40 products
+    __asm__("" : "+x"(acc));
+#endif
+    return acc;
 #endif
 }
 

@@ -24,10 +24,12 @@ type Weights interface {
 	Vector(name string) []float32
 	// Rows writes rows r0 to r1 of the matrix of that name into dst.
 	Rows(dst []float32, name string, r0, r1 int) error
-	// Round changes the input of a matrix as the program does that is imitated;
-	// name "" stands for what attention is computed from: queries, keys and
-	// values. It may do nothing.
+	// Round changes the input of the matrix of that name as the program does that
+	// is imitated. It may do nothing.
 	Round(name string, x []float64)
+	// Half says whether attention takes queries, keys and values as binary16 and
+	// sums values up in it.
+	Half() bool
 }
 
 // Text is a sequence of tokens whose logits are wanted after each position from

@@ -4,6 +4,8 @@ import (
 	"math"
 	"runtime"
 	"sync"
+
+	"npack/runtime/reference"
 )
 
 // attention norms (where the model does) and rotates q [N][QDim] and k [N][KVDim]
@@ -11,6 +13,10 @@ import (
 func (p *pass) attention(texts []Text, q, k, v [][]float64, qNorm, kNorm []float32) [][]float64 {
 	c := p.c
 	out := matrix(p.tokens, c.QDim())
+	half, attend := p.w.Half(), attend
+	if half {
+		attend = attendHalf
+	}
 	at := 0
 	for _, t := range texts {
 		n := len(t.Tokens)
@@ -20,9 +26,11 @@ func (p *pass) attention(texts []Text, q, k, v [][]float64, qNorm, kNorm []float
 			for i := from; i < to; i++ {
 				p.turn(q[i], qNorm, i)
 				p.turn(k[i], kNorm, i)
-				p.w.Round("", q[i])
-				p.w.Round("", k[i])
-				p.w.Round("", v[i])
+				if half {
+					toHalf(q[i])
+					toHalf(k[i])
+					toHalf(v[i])
+				}
 			}
 		})
 		parallel(n*c.Heads, func(from, to int) {
@@ -75,6 +83,49 @@ func attend(out, q []float64, k, v [][]float64, kd int) {
 			out[e] += w * f
 		}
 	}
+}
+
+// attendHalf is attend as llama.cpp's CPU code has it by default: one walk over
+// the positions, the largest score so far as the exponent's base, and a sum of
+// values that is rounded to binary16 at every step.
+func attendHalf(out, q []float64, k, v [][]float64, kd int) {
+	scale, top, sum := 1/math.Sqrt(float64(len(q))), math.Inf(-1), 0.0
+	for j := range k {
+		s := 0.0
+		for e, f := range k[j][kd : kd+len(q)] {
+			s += q[e] * f
+		}
+		s *= scale
+		w := 1.0
+		if s > top {
+			shrink := math.Exp(top - s)
+			sum *= shrink
+			for e := range out {
+				out[e] = half(out[e] * shrink)
+			}
+			top = s
+		} else {
+			w = math.Exp(s - top)
+		}
+		sum += w
+		for e, f := range v[j][kd : kd+len(q)] {
+			out[e] = half(out[e] + w*f)
+		}
+	}
+	for e := range out {
+		out[e] /= sum
+	}
+}
+
+func toHalf(x []float64) {
+	for i, v := range x {
+		x[i] = half(v)
+	}
+}
+
+// half rounds to binary16.
+func half(x float64) float64 {
+	return float64(reference.F16toF32(reference.F32toF16(float32(x))))
 }
 
 // head returns the scores of the positions that are wanted. Logits are looked at

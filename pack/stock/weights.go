@@ -3,7 +3,6 @@ package stock
 import (
 	"fmt"
 
-	"npack/gguf"
 	"npack/ternary"
 )
 
@@ -13,8 +12,7 @@ import (
 type Weights struct {
 	m       *ternary.Model
 	tensors map[string]*Tensor
-	// Imitate is which activations [Weights.Round] rounds: none, or those of
-	// llama.cpp's CPU backend.
+	// Imitate is whether activations are rounded as llama.cpp's CPU code does.
 	Imitate bool
 }
 
@@ -58,11 +56,11 @@ func (w *Weights) Rows(dst []float32, name string, r0, r1 int) error {
 
 // Round rounds what the tensor of that name is multiplied with.
 func (w *Weights) Round(name string, x []float64) {
-	switch t := w.tensors[name]; {
-	case !w.Imitate:
-	case name == "": // the cache is F16 unless told otherwise
-		RoundActivations(gguf.F16, x)
-	case t != nil:
+	if t := w.tensors[name]; w.Imitate && t != nil {
 		RoundActivations(t.Type, x)
 	}
 }
+
+// Half says how attention is computed: llama.cpp's cache is F16 unless it is
+// told otherwise.
+func (w *Weights) Half() bool { return w.Imitate }

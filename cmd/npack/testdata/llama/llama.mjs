@@ -1,0 +1,51 @@
+// Decodes stored prompts greedily with the llama.cpp that node-llama-cpp carries
+// and prints what it chose. Arguments: the directory of node_modules, and a JSON
+// list of jobs {model, trajectories, kv, free}. Ids go in and come out; no
+// tokenizer has a say. Output: one JSON line a job.
+//
+// free: a run that goes on with its own tokens, token by token, as a user's
+// does. Otherwise each token is chosen after the stored text, prompts in one
+// batch, which is faster and judges every step.
+import fs from "fs";
+import path from "path";
+import {pathToFileURL} from "url";
+
+const [modules, list] = process.argv.slice(2);
+const {getLlama, LlamaLogLevel} = await import(pathToFileURL(path.join(modules, "node-llama-cpp/dist/index.js")));
+const llama = await getLlama({gpu: false, build: "never", skipDownload: true, logLevel: LlamaLogLevel.error});
+for (const job of JSON.parse(list)) {
+  const model = await llama.loadModel({modelPath: job.model});
+  const kv = job.kv ? {experimentalKvCacheKeyType: job.kv, experimentalKvCacheValueType: job.kv, flashAttention: false} : {};
+  // One thread: on a busy machine ggml's threads spin while they wait for each other.
+  const context = await model.createContext({contextSize: 512, threads: 1, ...kv});
+  const sequence = context.getSequence();
+  const prompts = [];
+  for (const t of JSON.parse(fs.readFileSync(job.trajectories)).trajectories) {
+    await sequence.clearHistory();
+    const ids = [], margins = [];
+    const take = (token, probabilities) => {
+      ids.push(token);
+      const [a, b] = probabilities.values(); // sorted; the log of their ratio is the margin
+      margins.push(Math.log(a / b));
+    };
+    if (job.free) {
+      const options = {temperature: 0, yieldEogToken: true};
+      for await (const r of sequence.evaluateWithMetadata(t.prompt_ids, {probabilities: true}, options)) {
+        take(r.token, r.probabilities);
+        if (ids.length === t.ids.length) break;
+      }
+    } else {
+      const ask = {generateNext: {token: true, probabilities: true, options: {temperature: 0}}};
+      const text = [...t.prompt_ids, ...t.ids.slice(0, -1)];
+      const input = text.map((id, i) => i < t.prompt_ids.length - 1 ? id : [id, ask]);
+      for (const r of await sequence.controlledEvaluate(input)) {
+        if (r?.next) take(r.next.token, r.next.probabilities);
+      }
+    }
+    prompts.push({ids, margins});
+  }
+  console.log(JSON.stringify({prompts}));
+  await context.dispose();
+  await model.dispose();
+}
+process.exit(0);

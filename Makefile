@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b info clean
+.PHONY: build try check test noasm arm64 fork-check fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -44,12 +44,17 @@ subnormals: ## the reference's arithmetic gives no subnormal result
 	$(GO) test -tags subnormals -run NoSubnormals ./runtime/reference
 
 noasm: ## the same tests with the generic kernels
-	$(GO) test -short -tags noasm ./ternary/... ./pack/... ./runtime/reference ./runtime/engine
+	$(GO) test -short -tags noasm ./ternary/... ./pack/native ./pack/coded ./runtime/reference ./runtime/engine
 
 # The golden logits and all bit-exact code on another architecture.
 arm64:
 	@command -v qemu-aarch64-static >/dev/null || { echo 'SKIP arm64: qemu-aarch64-static is not installed (Debian: qemu-user-static)'; exit 0; } ; \
-	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./gguf ./ternary/... ./pack/... ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity
+	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./gguf ./pack ./pack/native ./pack/coded ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity
+
+fork-check: build ## llama.cpp with our two types, built from source (minutes) and decoding the story model
+	@mkdir -p dist
+	$(BIN)/npack to-gguf --force testdata/story dist/story-fv5.gguf
+	python3 fork-patches/check.py --model dist/story-fv5.gguf
 
 # Each target for a number of executions, not for a time, so that runs compare.
 fuzz:

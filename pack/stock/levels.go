@@ -1,7 +1,6 @@
 package stock
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -207,7 +206,18 @@ func (l *levels) plan(has int) {
 			f := s*x[i] - l.values[i]
 			e += n * f * f
 		}
-		list = append(list, scored{x, e})
+		at := len(list)
+		if has == 3 { // sorted, and no more than are kept
+			for ; at > 0 && list[at-1].err > e; at-- {
+			}
+			if at == kept {
+				return
+			}
+		}
+		if has == 3 && len(list) == kept {
+			list = list[:kept-1]
+		}
+		list = slices.Insert(list, at, scored{x, e})
 	}
 	lo, hi := math.Abs(l.values[0]), math.Abs(l.values[2])
 	for b := 1.0; b <= float64(-l.min); b++ { // for the larger magnitude
@@ -232,10 +242,7 @@ func (l *levels) plan(has int) {
 			}
 		}
 	}
-	if has == 3 {
-		slices.SortStableFunc(list, func(a, b scored) int { return cmp.Compare(a.err, b.err) })
-		list = list[:min(len(list), kept)]
-	} else {
+	if has != 3 {
 		list = list[len(list)/2:] // all are right; the other half is these halved
 	}
 	for _, x := range list {

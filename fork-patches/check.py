@@ -47,7 +47,7 @@ class Failure(Exception):
 
 def run(*args, **kwargs):
     args = [str(a) for a in args]
-    print("+", " ".join(args), flush=True)
+    print("+", " ".join(a if "\n" not in a else "..." for a in args), flush=True)
     if subprocess.run(args, **kwargs).returncode != 0:
         raise Failure(f"{args[0]} failed")
 

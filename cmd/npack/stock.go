@@ -191,7 +191,7 @@ func (s *stocking) measure(want string) (*stockResult, error) {
 			continue
 		}
 		roundings := []stock.Rounding{stock.Levels}
-		if want == stockCompare && ty.Name != "f32" {
+		if weights, _ := ty.Linear.Block(); want == stockCompare && weights > 1 { // else there is one way
 			roundings = append(roundings, stock.Nearest)
 		}
 		for _, r := range roundings {
@@ -251,7 +251,11 @@ func (s *stocking) one(ty stock.Type, rounding stock.Rounding) error {
 		}
 		r.Tokens, r.Equal, r.EqualRounded = exact.Compared, exact.Equal, rounded.Equal
 	}
-	if s.judge.windows != nil {
+	switch {
+	case s.judge.windows == nil:
+	case ty.Linear == gguf.F32: // the container's weights
+		r.Perplexity = s.Perplexity
+	default:
 		p, err := s.perplexity(label, r.tensors)
 		if err != nil {
 			return err

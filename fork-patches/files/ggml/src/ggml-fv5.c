@@ -26,7 +26,7 @@ void dequantize_row_fv5b(const block_fv5b * x, float * y, int64_t n) {
 bool fv5_valid(const block_fv5 * x, size_t nb) {
     for (size_t b = 0; b < nb; b++) {
         if (!isfinite(x[b].s_lo) || !isfinite(x[b].s_hi)) {
-            fprintf(stderr, "%s: block %zu: scales %g and %g, want finite ones\n", __func__, b, x[b].s_lo, x[b].s_hi);
+            fprintf(stderr, "%s: block %zu: scales %g and %g, want finite ones\n", __func__, b, (double) x[b].s_lo, (double) x[b].s_hi);
             return false;
         }
         for (int j = 0; j < QK_FV5/8; j++) {
@@ -44,7 +44,7 @@ bool fv5_valid(const block_fv5 * x, size_t nb) {
 bool fv5b_valid(const block_fv5b * x, size_t nb) {
     for (size_t b = 0; b < nb; b++) {
         if (!isfinite(x[b].s)) {
-            fprintf(stderr, "%s: block %zu: scale %g, want a finite one\n", __func__, b, x[b].s);
+            fprintf(stderr, "%s: block %zu: scale %g, want a finite one\n", __func__, b, (double) x[b].s);
             return false;
         }
     }

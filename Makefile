@@ -1,5 +1,5 @@
-# Everything here works offline after `go mod download`, but for the tools that
-# `make tools` installs (linter, qemu, the Qwen3 tokenizer).
+# .ci/run installs what some targets want beside Go: qemu and the Qwen3
+# tokenizer. Without them the checks that need them say SKIP.
 export CGO_ENABLED = 0
 GO ?= go
 BIN := bin

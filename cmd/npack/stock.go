@@ -343,7 +343,7 @@ func (s *stocking) writeModelfile() error {
 	if err != nil {
 		return err
 	}
-	config, err := readSide(s.dir, "generation_config.json")
+	config, err := pack.ReadOptional(filepath.Join(s.dir, "generation_config.json"), maxSide)
 	if err != nil {
 		return err
 	}

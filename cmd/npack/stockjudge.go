@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"text/tabwriter"
@@ -25,24 +22,6 @@ type judge struct {
 // maxSide bounds the files that are read beside a model, in bytes.
 const maxSide = 4 << 20
 
-// readSide reads a file of dir, or nil if it is not there.
-func readSide(dir, name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSide+1))
-	if err == nil && len(b) > maxSide {
-		err = &pack.Error{Kind: pack.ErrUnsupported, File: f.Name(), Offset: -1, Found: "larger than expected of such a file",
-			Expected: fmt.Sprintf("at most %d bytes", maxSide)}
-	}
-	return b, err
-}
-
 // newJudge reads what there is, or nothing if quick.
 func newJudge(dir string, m *ternary.Model, quick bool) (j judge, err error) {
 	if quick {
@@ -53,7 +32,7 @@ func newJudge(dir string, m *ternary.Model, quick bool) (j judge, err error) {
 		return &pack.Error{Kind: pack.ErrCorrupt, File: filepath.Join(dir, name), Offset: -1, Found: err.Error(),
 			Hint: "is this file of the same model? --quick goes without it"}
 	}
-	data, err := readSide(dir, paths)
+	data, err := pack.ReadOptional(filepath.Join(dir, paths), maxSide)
 	if err != nil {
 		return j, err
 	}
@@ -62,7 +41,7 @@ func newJudge(dir string, m *ternary.Model, quick bool) (j judge, err error) {
 			return j, bad(paths, err)
 		}
 	}
-	if data, err = readSide(dir, text); err != nil || data == nil {
+	if data, err = pack.ReadOptional(filepath.Join(dir, text), maxSide); err != nil || data == nil {
 		return j, err
 	}
 	if j.windows, err = dense.ParseWindows(data, &m.Config); err != nil {

@@ -192,7 +192,7 @@ func (k *conversation) load(path string) error {
 	if err != nil {
 		return err
 	}
-	data, err := readFile(path, maxLineBytes*4)
+	data, err := pack.ReadFile(path, maxLineBytes*4)
 	if err != nil {
 		return err
 	}

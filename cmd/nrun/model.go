@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,7 +90,7 @@ func (p *packOf) file(name string) ([]byte, error) {
 		}
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return readFile(filepath.Join(p.dir, name), maxSideFile)
+	return pack.ReadFile(filepath.Join(p.dir, name), maxSideFile)
 }
 
 // optional is file, with nil for one that is not there.
@@ -99,21 +98,6 @@ func (p *packOf) optional(name string) ([]byte, error) {
 	b, err := p.file(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	return b, err
-}
-
-// readFile reads a file of at most limit bytes.
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = &pack.Error{Kind: pack.ErrUnsupported, File: path, Offset: -1, Found: "larger than expected of such a file",
-			Expected: fmt.Sprintf("at most %s bytes", cli.Group(limit)), Hint: "is this the right file?"}
 	}
 	return b, err
 }

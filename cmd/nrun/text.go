@@ -9,6 +9,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli"
+	"npack/pack"
 )
 
 // maxText bounds text from a file or standard input, in bytes: far more than
@@ -33,7 +34,7 @@ func readText(c *urfave.Context) (text string, read bool, err error) {
 		return c.String("prompt"), false, nil
 	}
 	if c.IsSet("file") {
-		b, err := readFile(c.String("file"), maxText)
+		b, err := pack.ReadFile(c.String("file"), maxText)
 		return string(b), true, err
 	}
 	if cli.IsTerminal(c.App.Reader) {

@@ -113,7 +113,7 @@ func trajectories(c *urfave.Context, p *packOf, m *ternary.Model) ([]set, error)
 	}
 	var sets []set
 	for _, f := range files {
-		data, err := readFile(f, identity.MaxFile)
+		data, err := pack.ReadFile(f, identity.MaxFile)
 		if err != nil {
 			return nil, err
 		}

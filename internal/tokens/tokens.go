@@ -7,9 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,30 +19,12 @@ import (
 // Qwen3 has 11 MB.
 const maxSideFile = 64 << 20
 
-// sideFile reads a file of dir, or nil if it is not there.
-func sideFile(dir, name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSideFile+1))
-	if err == nil && len(b) > maxSideFile {
-		err = &pack.Error{Kind: pack.ErrUnsupported, File: f.Name(), Offset: -1, Found: "larger than expected of such a file",
-			Expected: fmt.Sprintf("at most %d bytes", maxSideFile)}
-	}
-	return b, err
-}
-
 // FromPack makes a GGUF file's tokenizer of vocab ids out of the files in dir, or
 // returns nil if there is no tokenizer.json. Errors about contents are
 // [*pack.Error].
 func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 	const name = "tokenizer.json"
-	data, err := sideFile(dir, name)
+	data, err := pack.ReadOptional(filepath.Join(dir, name), maxSideFile)
 	if err != nil || data == nil {
 		return nil, err
 	}
@@ -83,7 +62,7 @@ func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 		name string
 		to   any
 	}{{"tokenizer_config.json", &config}, {"config.json", &ids}} {
-		b, err := sideFile(dir, f.name)
+		b, err := pack.ReadOptional(filepath.Join(dir, f.name), maxSideFile)
 		if err == nil && b != nil {
 			err = json.Unmarshal(b, f.to)
 		}
@@ -102,7 +81,7 @@ func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 			*s.to = n
 		}
 	}
-	template, err := sideFile(dir, "chat_template.jinja")
+	template, err := pack.ReadOptional(filepath.Join(dir, "chat_template.jinja"), maxSideFile)
 	if err != nil {
 		return nil, err
 	}

@@ -70,16 +70,6 @@ func quantizeInt8(q []int32, x []float32, m float32) (scale float32) {
 	return mul(m, 1.0/127)
 }
 
-// Digits splits q into p base-256 digits in -128..127, least significant first:
-// the planes that backends multiply with. Other bits of q must be 0 or sign.
-func Digits(q int32, p backend.Activations) (d [3]int8) {
-	for i := range p {
-		d[i] = int8(q)
-		q = (q - int32(d[i])) / 256
-	}
-	return d
-}
-
 // absMax returns the largest magnitude in x, and false if x is not finite.
 func absMax(x []float32) (m float32, ok bool) {
 	for _, v := range x {

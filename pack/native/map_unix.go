@@ -15,5 +15,6 @@ func mapFile(f *os.File, size int64) (mapping, error) {
 	if err != nil {
 		return readFile(f, size)
 	}
+	advise(data)
 	return mapping{data, releaser(data), func() error { return unix.Munmap(data) }}, nil
 }

@@ -1,0 +1,156 @@
+package cpu
+
+import (
+	"fmt"
+	"strings"
+)
+
+// blockCols is the number of columns of a block, the unit in which weights and
+// activations are laid out. Vectors of floats are padded with zeros to whole
+// blocks, matrices with weights of 0.
+const blockCols = 32
+
+// kernels is one set of inner loops. Every function of every set gives the bits
+// of the set "generic", which is written to be read; a test compares them on
+// edge lengths and extreme values. Slices must have the lengths that the
+// comments give; nothing outside them is written.
+//
+// # Ternary weights
+//
+// R rows are a tile. A tile is stored as blocks of 32 columns, 12R bytes each:
+// parts A, B and Z of 4R bytes. Byte 4r+k of a part belongs to row r, and
+//
+//	bits 2s+1, 2s of A: bp, nz̄ of column 4s+k          (s = 0..3)
+//	bits 2s+1, 2s of B: bp, nz̄ of column 16+4s+k
+//	bit  2s+1     of Z: br of column 4s+k; bit 2s: br of column 16+4s+k
+//
+// where nz̄ is 1 for a weight of 0. So two bits of A or B are the code t+1 of a
+// weight t = bp-bn, 0 to 2. Flipping the upper one where br is set gives the
+// code q+1 of q, which is t for magnitude lo and -t for magnitude hi: codes are
+// had by XOR and shifts alone, for all rows and sixteen columns at a time.
+//
+// Sums of codes give what NUMERICS.md, section 4, asks for. With X the sum of
+// the activations, T = sum((t+1)*x) - X and Q likewise,
+//
+//	L = (T+Q)/2, H = (T-Q)/2
+//
+// All are integers, so the order of summation is free.
+//
+// # Activations
+//
+// x [blocks][P][32] int8: the P base-256 digits of 32 fixed-point activations,
+// lowest digit first.
+//
+// # Sums
+//
+// sums [2][P][R] int32: for codes of t, then of q, for each digit, for each row,
+// sum(code*digit). A digit is at least -128 and a code at most 2, so maxCols
+// columns cannot overflow.
+type kernels struct {
+	name    string
+	about   string      // one line for nrun info
+	rows    int         // R
+	present func() bool // whether this processor has the instructions
+
+	// dot writes the sums of a tile w [blocks][12R], for P = 1, 2, 3 (index P).
+	dot [4]func(sums []int32, w []byte, x []int8, blocks int)
+	// expand writes the codes of a tile, u [blocks][8][2][4R]: byte 4r+k of
+	// slot s is the code of t, then of q, of column 4s+k.
+	expand func(u, w []byte, blocks int)
+	// dotMany adds to sums [columns][2][P][R] those of u with columns of
+	// activations, column c at x[c*stride].
+	dotMany [4]func(sums []int32, u []byte, x []int8, blocks, columns, stride int)
+	// finish writes the outputs of a tile: for each row r,
+	// y[r] = (f32(L)*(lo[r]*before) + f32(H)*(hi[r]*before)) * after,
+	// rounded after every operation. xsum is X.
+	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)
+
+	// int8Bytes is the number of bytes a block takes in the form of activations
+	// that int8Dot wants; int8Pack writes it from x [blocks][planes][32].
+	int8Bytes func(planes int) int
+	int8Pack  func(dst []byte, x []int8, planes, blocks int)
+	// int8Dot writes sum(w*x) over blocks*32 columns for len(sums) rows, row r
+	// at w[r*stride].
+	int8Dot func(sums []int64, w []int8, stride int, x []byte, planes, blocks int)
+
+	vec *vectors
+}
+
+// vectors are the float operations of one set: NUMERICS.md, sections 3 and 5.
+// Lengths are multiples of 32 unless said otherwise; padding is +0.
+type vectors struct {
+	// squares sets lane l to the sum of x'[c]^2 over c = l, l+256, ... rising,
+	// x' = keep_50(x). len(x) is a multiple of 16.
+	squares func(lanes *[256]float32, x []float32)
+	// normScale sets y = keep_50((keep_50(x)*r)*g). y may be x. Multiples of 16.
+	normScale func(y, x, g []float32, r float32)
+	// absMax returns the largest bit pattern of |x|, which orders like |x| and
+	// is at least 0x7f800000 if any x is not finite. Multiples of 16.
+	absMax func(x []float32) uint32
+	// quantize writes the digits of rhe(x*up) to q [len(x)/32][P][32] and
+	// returns the sum of rhe(x*up). |x*up| < 2^23.
+	quantize [4]func(q []int8, x []float32, up float32) int64
+	// siluMul sets y = keep_50(silu(g)) * keep_50(u). y may be g or u.
+	siluMul func(y, g, u []float32)
+	// add sets x = x + y. Multiples of 8.
+	add func(x, y []float32)
+
+	// Conversions of keys and values. Multiples of 16.
+	toHalf   func(dst []uint16, src []float32)
+	fromHalf func(dst []float32, src []uint16)
+	fromInt8 func(dst []float32, src []int8, scale float32)
+	// rotate sets a, b = a*cos - b*sin, b*cos + a*sin, both after keep_50 of
+	// the result. Any length, the same for all.
+	rotate func(a, b, cos, sin []float32)
+
+	// scores sets s[j] = dot(q, keys[j*dim:])*scale in the 16 lanes of
+	// NUMERICS.md. dim = len(q), a multiple of 16; len(s) <= 64.
+	scores func(s, q, keys []float32, scale float32)
+	// expSub sets p[j] = exp(p[j]-m). len(p) is 64; p[j]-m <= 0.
+	expSub func(p []float32, m float32)
+	// mix sets o[d] = keep_40(sum over j rising, from +0, of p[j]*v[j*len(o)+d]).
+	// len(o) is a multiple of 16.
+	mix func(o, p, v []float32)
+	// addScaled sets o[d] = o[d] + x[d]*w, scale o[d] = o[d]*w. Multiples of 16.
+	addScaled func(o, x []float32, w float32)
+	scale     func(o []float32, w float32)
+}
+
+// maxCols is the number of columns up to which 32-bit sums are safe.
+const maxCols = 1 << 22
+
+// sets returns the sets of this build, best first. The last runs everywhere.
+func sets() []*kernels { return append(archSets(), &generic) }
+
+// Kernels describes a set of kernels to people.
+type Kernels struct {
+	Name    string `json:"name"`
+	About   string `json:"about"`
+	Present bool   `json:"present"` // whether this processor can run it
+}
+
+// KernelSets lists the sets of kernels in this program, best first.
+func KernelSets() []Kernels {
+	var list []Kernels
+	for _, k := range sets() {
+		list = append(list, Kernels{k.name, k.about, k.present()})
+	}
+	return list
+}
+
+// choose returns the set of that name, or for "" the best that this processor
+// can run.
+func choose(name string) (*kernels, error) {
+	var names []string
+	for _, k := range sets() {
+		names = append(names, k.name)
+		if name != "" && name != k.name || name == "" && !k.present() {
+			continue
+		}
+		if !k.present() {
+			return nil, fmt.Errorf("this processor lacks the instructions of kernels %q", name)
+		}
+		return k, nil
+	}
+	return nil, fmt.Errorf("no kernels %q: there are %s", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,287 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"npack/ternary"
+)
+
+// eachSet runs f for every set of kernels that this machine can run.
+func eachSet(t *testing.T, f func(t *testing.T, k *kernels)) {
+	for _, k := range sets() {
+		t.Run(k.name, func(t *testing.T) {
+			if !k.present() {
+				t.Skip("this processor lacks the instructions")
+			}
+			f(t, k)
+		})
+	}
+}
+
+// guarded returns n elements with canaries around them, and a function that
+// reports whether the canaries live. The slice starts off, an odd number of
+// elements, from where the allocation does.
+func guarded[E comparable](n int, canary E) ([]E, func() bool) {
+	const pad = 67
+	buf := make([]E, n+2*pad)
+	for i := range buf {
+		buf[i] = canary
+	}
+	return buf[pad : pad+n : pad+n], func() bool {
+		for i := range pad {
+			if buf[i] != canary || buf[pad+n+i] != canary {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// weightKinds are ways to choose a weight: 0, +lo, -lo, +hi, -hi as 0 to 4.
+var weightKinds = map[string]func(r *rand.Rand, row, col int) int{
+	"random":     func(r *rand.Rand, _, _ int) int { return r.IntN(5) },
+	"all +hi":    func(*rand.Rand, int, int) int { return 3 },
+	"all -lo":    func(*rand.Rand, int, int) int { return 2 },
+	"all 0":      func(*rand.Rand, int, int) int { return 0 },
+	"one a row":  func(_ *rand.Rand, row, col int) int { return map[bool]int{true: 1 + row%4}[col == row*7%64] },
+	"asymmetric": func(_ *rand.Rand, row, col int) int { return (row*3 + col*col + col/5) % 5 },
+}
+
+// digitKinds are ways to choose an activation for P digits.
+var digitKinds = map[string]func(r *rand.Rand, planes, col int) int32{
+	"random":  func(r *rand.Rand, planes, _ int) int32 { return int32(r.IntN(1<<(8*planes-1))) - 1<<(8*planes-2) },
+	"lowest":  func(_ *rand.Rand, planes, _ int) int32 { return -[]int32{0, 128, 32896, 8421504}[planes] }, // all digits -128
+	"highest": func(_ *rand.Rand, planes, _ int) int32 { return []int32{0, 127, 32639, 8355711}[planes] },
+	"ramp": func(_ *rand.Rand, planes, col int) int32 {
+		return int32(col+1) * []int32{0, 1, 250, 60000}[planes] % 127
+	},
+}
+
+// testMatrix returns rows x cols weights of a kind, tight in their planes.
+func testMatrix(rows, cols int, kind func(r *rand.Rand, row, col int) int) *ternary.Matrix {
+	rng := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
+	stride := (cols + 7) / 8
+	m := &ternary.Matrix{Rows: rows, Cols: cols, ColsPad: cols, Stride: stride,
+		BP: make([]byte, rows*stride), BN: make([]byte, rows*stride), BR: make([]byte, rows*stride)}
+	for r := range rows {
+		for c := range cols {
+			w, at, bit := kind(rng, r, c), r*stride+c/8, byte(1)<<(c%8)
+			if w == 1 || w == 3 {
+				m.BP[at] |= bit
+			}
+			if w == 2 || w == 4 {
+				m.BN[at] |= bit
+			}
+			if w > 2 {
+				m.BR[at] |= bit
+			}
+		}
+	}
+	return m
+}
+
+// testDigits returns activations of cols columns and their digits in whole
+// blocks, [blocks][P][32].
+func testDigits(cols, planes int, kind func(r *rand.Rand, planes, col int) int32) (q []int32, x []int8) {
+	rng := rand.New(rand.NewPCG(uint64(cols), uint64(planes)))
+	blocks := roundUp(cols, blockCols) / blockCols
+	q, x = make([]int32, cols), make([]int8, blocks*planes*blockCols)
+	for c := range q {
+		q[c] = kind(rng, planes, c)
+		v := q[c]
+		for p := range planes {
+			d := int8(v)
+			x[(c/blockCols*planes+p)*blockCols+c%blockCols] = d
+			v = (v - int32(d)) >> 8
+		}
+		if v != 0 {
+			panic(fmt.Sprintf("%d has more than %d digits", q[c], planes))
+		}
+	}
+	return q, x
+}
+
+// wantSums are the sums of a tile by definition, from the weights themselves.
+func wantSums(m *ternary.Matrix, rows, planes int, x []int8) []int32 {
+	blocks := len(x) / planes / blockCols
+	sums := make([]int32, 2*planes*rows)
+	for r := range rows {
+		for c := range blocks * blockCols {
+			t, q := int32(1), int32(1) // the codes of a weight 0
+			if r < m.Rows && c < m.Cols {
+				at, bit := r*m.Stride+c/8, byte(1)<<(c%8)
+				w := int32(0)
+				if m.BP[at]&bit != 0 {
+					w = 1
+				} else if m.BN[at]&bit != 0 {
+					w = -1
+				}
+				t, q = 1+w, 1+w
+				if m.BR[at]&bit != 0 {
+					q = 1 - w
+				}
+			}
+			for p := range planes {
+				d := int32(x[(c/blockCols*planes+p)*blockCols+c%blockCols])
+				sums[p*rows+r] += t * d
+				sums[(planes+p)*rows+r] += q * d
+			}
+		}
+	}
+	return sums
+}
+
+// testCols has lengths around blocks, around where 16-bit sums must be put
+// into 32 bits, and those of real models.
+var testCols = []int{1, 31, 32, 33, 64, 95, 96, 127, 128, 160, 224, 256, 257, 480, 512, 520, 1000, 1024, 1056, 2048, 2080, 3072, 4128}
+
+func TestDot(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		for kind, weight := range weightKinds {
+			for digits, digit := range digitKinds {
+				for i, cols := range testCols {
+					rows := k.rows - i%2*(k.rows/3) // some tiles lack rows
+					m := testMatrix(rows, cols, weight)
+					blocks := roundUp(cols, blockCols) / blockCols
+					w, wLives := guarded[byte](blocks*12*k.rows, 0xa5)
+					arrangeTile(w, m, 0, k.rows, blocks)
+					for planes := 1; planes <= 3; planes++ {
+						_, x := testDigits(cols, planes, digit)
+						sums, lives := guarded[int32](2*planes*k.rows, 0x5a5a5a5a)
+						k.dot[planes](sums, w, x, blocks)
+						if want := wantSums(m, k.rows, planes, x); !slices.Equal(sums, want) || !lives() || !wLives() {
+							t.Fatalf("%s weights, %s digits, %d columns, %d planes: %v, want %v (canaries live: %t)", kind, digits, cols, planes, sums, want, lives())
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestDotMany(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		for kind, weight := range weightKinds {
+			for _, cols := range []int{32, 33, 64, 256, 512, 544} {
+				m := testMatrix(k.rows, cols, weight)
+				blocks := roundUp(cols, blockCols) / blockCols
+				w := make([]byte, blocks*12*k.rows)
+				arrangeTile(w, m, 0, k.rows, blocks)
+				u, uLives := guarded[byte](blocks*64*k.rows, 0xa5)
+				k.expand(u, w, blocks)
+				wantU := make([]byte, len(u))
+				expandGeneric(wantU, w, blocks)
+				if !slices.Equal(u, wantU) || !uLives() {
+					t.Fatalf("expand, %s weights, %d columns: differs (canaries live: %t)", kind, cols, uLives())
+				}
+				for planes := 1; planes <= 3; planes++ {
+					for _, columns := range []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17} {
+						stride := blocks*planes*blockCols + 96
+						x := make([]int8, columns*stride)
+						sums, lives := guarded[int32](columns*2*planes*k.rows, 77)
+						want := make([]int32, len(sums))
+						for c := range columns {
+							name := []string{"random", "lowest", "highest", "ramp"}[c%4]
+							_, col := testDigits(cols, planes, digitKinds[name])
+							copy(x[c*stride:], col)
+							for i, v := range wantSums(m, k.rows, planes, col) {
+								want[c*2*planes*k.rows+i] = 77 + v
+							}
+						}
+						k.dotMany[planes](sums, u, x, blocks, columns, stride)
+						if !slices.Equal(sums, want) || !lives() {
+							t.Fatalf("%s weights, %d columns of weights, %d planes, %d columns: %v, want %v (canaries live: %t)", kind, cols, planes, columns, sums, want, lives())
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestFinish(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range 2000 {
+			planes := 1 + i%3
+			sums := make([]int32, 2*planes*k.rows)
+			const half = maxCols * 128
+			for r := range sums {
+				sums[r] = int32(rng.IntN(half>>(i%31)+1)) * int32(1-2*rng.IntN(2))
+				if i%50 == 0 {
+					sums[r] = []int32{2 * half / 2, -half, 0, 1, -1}[rng.IntN(5)]
+				}
+			}
+			for r := range planes * k.rows { // T' + Q' is even
+				sums[planes*k.rows+r] += (sums[r] + sums[planes*k.rows+r]) & 1
+			}
+			lo, hi := make([]float32, k.rows), make([]float32, k.rows)
+			for r := range lo {
+				lo[r], hi[r] = rng.Float32()-0.3, -rng.Float32()*0x1p-20
+			}
+			before, after := float32(math.Ldexp(1, -i%60)), float32(1)
+			if i%4 == 0 {
+				before, after = 1, rng.Float32()
+			}
+			xsum := int64(rng.Uint64()>>(24+i%40)) - 1<<20
+			y, lives := guarded[float32](k.rows, -7)
+			k.finish(y, sums, lo, hi, planes, xsum, before, after)
+			want := make([]float32, k.rows)
+			finishGeneric(want, sums, lo, hi, planes, xsum, before, after)
+			equalBits(t, fmt.Sprintf("case %d", i), y, want)
+			if !lives() {
+				t.Fatal("canary died")
+			}
+		}
+	})
+}
+
+func TestInt8Dot(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		for _, blocks := range []int{1, 2, 3, 7, 8, 32, 33, 65, 129} {
+			for planes := 1; planes <= 3; planes++ {
+				for name, digit := range digitKinds {
+					const rows = 5
+					n := blocks * blockCols
+					stride := n + 3
+					w := make([]int8, rows*stride)
+					for i := range w {
+						w[i] = int8(rng.Uint32())
+						if i/stride == 1 {
+							w[i] = -128
+						}
+					}
+					q, x := testDigits(n, planes, digit)
+					packed, packedLives := guarded[byte](blocks*k.int8Bytes(planes), 0xa5)
+					k.int8Pack(packed, x, planes, blocks)
+					sums, lives := guarded[int64](rows, -1)
+					k.int8Dot(sums, w, stride, packed, planes, blocks)
+					for r := range rows {
+						var want int64
+						for c, v := range q {
+							want += int64(w[r*stride+c]) * int64(v)
+						}
+						if sums[r] != want || !lives() || !packedLives() {
+							t.Fatalf("%d blocks, %d planes, %s, row %d: %d, want %d (canaries live: %t, %t)", blocks, planes, name, r, sums[r], want, lives(), packedLives())
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// equalBits compares bits, but any NaN equals any other.
+func equalBits(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if g, w := math.Float32bits(got[i]), math.Float32bits(want[i]); g != w && (got[i] == got[i] || want[i] == want[i]) {
+			t.Fatalf("%s: element %d is %g (0x%08x), want %g (0x%08x)", what, i, got[i], g, want[i], w)
+		}
+	}
+}

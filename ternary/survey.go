@@ -176,12 +176,9 @@ func (m *mismatches) check(tensor, part string, row int, stored int32, sum int64
 // errors speak of.
 func (t *Matrix) surveyRows(name string, r0 int) (o Occupancy, sums mismatches, err error) {
 	for r := range t.Rows {
-		at, end := r*t.Stride, (r+1)*t.Stride
-		bp, bn, br := t.BP[at:end], t.BN[at:end], t.BR[at:end]
-		c, ok := countRow(bp, bn, br, t.Cols)
-		if !ok {
-			col, part, found, expected := findBad(bp, bn, br, t.Cols)
-			return o, sums, &Error{Tensor: name, Part: part, Row: r0 + r, Col: col, Found: found, Expected: expected}
+		c, err := t.countRow(name, r0, r)
+		if err != nil {
+			return o, sums, err
 		}
 		o.addRow(c, t.Cols)
 		sums.check(name, PartRSLo, r0+r, t.RSLo[r], int64(c.plusLo-c.minusLo))
@@ -195,6 +192,26 @@ func (t *Matrix) surveyRows(name string, r0 int) (o Occupancy, sums mismatches, 
 		err = checkFinite(name, PartBias, t.Bias, r0)
 	}
 	return o, sums, err
+}
+
+// countRow counts row r of t, row r0+r of what errors speak of.
+func (t *Matrix) countRow(name string, r0, r int) (rowCount, error) {
+	at, end := r*t.Stride, (r+1)*t.Stride
+	bp, bn, br := t.BP[at:end], t.BN[at:end], t.BR[at:end]
+	c, ok := countRow(bp, bn, br, t.Cols)
+	if !ok {
+		col, part, found, expected := findBad(bp, bn, br, t.Cols)
+		return c, &Error{Tensor: name, Part: part, Row: r0 + r, Col: col, Found: found, Expected: expected}
+	}
+	return c, nil
+}
+
+// RowSums returns what RSLo and RSHi of row r are by convention. The error, an
+// [*Error], says which rule the row's planes break; in it the tensor is called
+// name and t holds its rows from r0 on.
+func (t *Matrix) RowSums(name string, r0, r int) (lo, hi int, err error) {
+	c, err := t.countRow(name, r0, r)
+	return c.plusLo - c.minusLo, c.plusHi - c.minusHi, err
 }
 
 func (t *Int8Matrix) surveyRows(name string, r0 int) (sums mismatches, err error) {

@@ -39,8 +39,9 @@ type source struct {
 }
 
 // Open maps the file at path, or the set of shards that it belongs to, and
-// checks its structure: everything but the values of weights, for which see
-// [ternary.Model.Validate]. Errors are [*pack.Error].
+// checks all but the values of matrices and tables. Those are checked when rows
+// are read: a file of another program comes with no digest, and what breaks a
+// rule must not become a container. Errors are [*pack.Error].
 func Open(path string) (*File, error) {
 	if err := identify(path); err != nil {
 		return nil, err
@@ -161,13 +162,25 @@ func (f *File) build() error {
 		used++
 		return t, nil
 	}
-	vector := func(name string, n int) ([]float32, error) {
-		t, err := find(name, gguf.F32, n, 1)
+	vector := func(name, what string, n int) ([]float32, error) {
+		t, err := find(name+"."+what, gguf.F32, n, 1)
 		if err != nil {
 			return nil, err
 		}
 		v := make([]float32, n) // as many as are in the file
-		return v, t.Type.Dequantize(v, t.Data)
+		if err := t.Type.Dequantize(v, t.Data); err != nil {
+			return nil, err
+		}
+		part := ternary.PartNorm
+		if what == "bias" {
+			part = ternary.PartBias
+		}
+		for i, x := range v {
+			if err := finite(name, part, i, x); err != nil {
+				return nil, f.Place(err)
+			}
+		}
+		return v, nil
 	}
 	i := 0 // of the tensor, in the model's order
 	add := func(name string, t *gguf.Tensor) deviations {
@@ -198,7 +211,7 @@ func (f *File) build() error {
 		l := &m.Layers[n]
 		for _, x := range l.Norms(&m.Config) {
 			var err error
-			if *x.Data, err = vector(ternary.LayerName(n, x.Name)+".weight", x.Len); err != nil {
+			if *x.Data, err = vector(ternary.LayerName(n, x.Name), "weight", x.Len); err != nil {
 				return err
 			}
 			i++
@@ -212,7 +225,7 @@ func (f *File) build() error {
 			pad := padTo(s.Cols, 512)
 			*w = ternary.Matrix{Rows: s.Rows, Cols: s.Cols, ColsPad: pad, Stride: pad / 8}
 			if byName[name+".bias"] != nil {
-				if w.Bias, err = vector(name+".bias", s.Rows); err != nil {
+				if w.Bias, err = vector(name, "bias", s.Rows); err != nil {
 					return err
 				}
 				w.BiasFlag = 1
@@ -224,7 +237,7 @@ func (f *File) build() error {
 		}
 	}
 	var err error
-	if m.FinalNorm, err = vector("output_norm.weight", m.Hidden); err != nil {
+	if m.FinalNorm, err = vector("output_norm", "weight", m.Hidden); err != nil {
 		return err
 	}
 	i++
@@ -265,8 +278,8 @@ func (f *File) Name() string { return f.name }
 // file is [gguf.File.Length].
 func (f *File) Size() int64 { return native.ModelSize(&f.model) }
 
-// Model returns the model, which is not in memory. Its structure is checked, its
-// values are not.
+// Model returns the model, which is not in memory. Reading rows that break a
+// rule is an error, a [*ternary.Error], which Place understands.
 func (f *File) Model() *ternary.Model { return &f.model }
 
 // GGUF returns the file that the model is read from.
@@ -305,7 +318,6 @@ func (s *source) matrix(name string, m *ternary.Matrix, r0 int, release func([]b
 		at := r * m.Stride
 		bp, bn, br := m.BP[at:at+m.Stride], m.BN[at:at+m.Stride], m.BR[at:at+m.Stride]
 		scales := binary.LittleEndian.Uint64(row)
-		var lo, hi int
 		for b := range blocks {
 			k := (*[gguf.FV5Bytes]byte)(row[b*gguf.FV5Bytes:])
 			if binary.LittleEndian.Uint64(k[:]) != scales {
@@ -314,14 +326,16 @@ func (s *source) matrix(name string, m *ternary.Matrix, r0 int, release func([]b
 			*(*[32]byte)(bp[32*b:]) = [32]byte(k[8:40])
 			*(*[32]byte)(bn[32*b:]) = [32]byte(k[40:72])
 			*(*[32]byte)(br[32*b:]) = [32]byte(k[72:104])
-			l, h, _ := blockSums(k)
-			lo, hi = lo+l, hi+h
 		}
 		for _, plane := range [][]byte{bp, bn, br} {
 			clear(plane[32*blocks:])
 		}
 		m.SLo[r] = math.Float32frombits(uint32(scales))
 		m.SHi[r] = math.Float32frombits(uint32(scales >> 32))
+		lo, hi, err := checkRow(name, m, r0, r)
+		if err != nil {
+			return err
+		}
 		m.RSLo[r], m.RSHi[r] = int32(lo), int32(hi)
 	}
 	s.rsLo.apply(m.RSLo, r0)
@@ -352,6 +366,9 @@ func (s *source) table(name string, m *ternary.Int8Matrix, r0 int, release func(
 			copy(to[m.Cols:], s.padding[(r0+r)*(m.Stride-m.Cols):])
 		}
 		m.Scale[r] = math.Float32frombits(scale)
+		if err := finite(name, ternary.PartScale, r0+r, m.Scale[r]); err != nil {
+			return err
+		}
 		m.WSum[r] = int32(ternary.SumInt8(m.Row(r)))
 	}
 	s.wsum.apply(m.WSum, r0)

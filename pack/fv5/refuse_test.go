@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"npack/gguf"
 	"npack/pack"
 	"npack/pack/fv5"
+	"npack/pack/native"
 	"npack/ternary"
 	"npack/ternary/ternarytest"
 	"npack/testdata/cases"
@@ -154,6 +156,7 @@ func TestPlaces(t *testing.T) {
 	good := export(t, ternarytest.Model(specs()[0].Spec), fv5.Options{})
 	f := open(t, good)
 	q := f.GGUF().Tensor("blk.1.ffn_down.weight") // 512 columns: two blocks a row
+	up := f.GGUF().Tensor("blk.1.ffn_up.weight")   // 256: one
 	table := f.GGUF().Tensor("token_embd.weight")
 	norm := f.GGUF().Tensor("output_norm.weight")
 	const nan = 0x7fc00000
@@ -161,22 +164,34 @@ func TestPlaces(t *testing.T) {
 		at      int64
 		put     uint32
 		mention string
-		walk    bool // found by reading weights, at the same byte
 	}{
-		"both bits": {q.FileAt + 3*208 + 104 + 40 + 2, 0xffffffff, `tensor "blk.1.ffn_down.weight": row 3, column 2`, false},
-		"scale":     {q.FileAt + 2*208 + 104, 0x3f800000, `tensor "blk.1.ffn_down.weight": row 2, column 256: byte`, true},
-		"table":     {table.FileAt + 7*260, nan, `tensor "token_embd.weight": row 7: byte`, true},
-		"norm":      {norm.FileAt + 4*9, nan, `tensor "output_norm.weight": value 9`, false},
+		"both bits": {q.FileAt + 3*208 + 104 + 40, 0xffffffff, `tensor "blk.1.ffn_down.weight": row 3, column 26`},
+		"br alone":  {q.FileAt + 5*208 + 72, 0xffffffff, `tensor "blk.1.ffn_down.weight": row 5, column`},
+		"scale":     {q.FileAt + 2*208 + 104, 0x3f800000, `tensor "blk.1.ffn_down.weight": row 2, column 256: byte`},
+		"s_hi":      {up.FileAt + 104 + 4, nan, `tensor "blk.1.ffn_up.weight": row 1: byte`},
+		"table":     {table.FileAt + 7*260, nan, `tensor "token_embd.weight": row 7: byte`},
+		"norm":      {norm.FileAt + 4*9, nan, `tensor "output_norm.weight": value 9`},
 	} {
 		b := slices.Clone(good)
 		binary.LittleEndian.PutUint32(b[tt.at:], tt.put)
-		f := open(t, b)
-		_, err := f.Model().Survey(context.Background(), ternary.WalkOptions{})
-		err = f.Place(err)
-		var e *pack.Error
-		if !errors.As(err, &e) || !errors.Is(err, pack.ErrCorrupt) || !strings.Contains(err.Error(), tt.mention) || e.Offset < 0 || tt.walk && e.Offset != tt.at {
-			t.Errorf("%s: %v, want one at %d that mentions %q", name, err, tt.at, tt.mention)
+		check := func(err error) {
+			t.Helper()
+			var e *pack.Error
+			if !errors.As(err, &e) || !errors.Is(err, pack.ErrCorrupt) || !strings.Contains(err.Error(), tt.mention) || e.Offset&^3 != tt.at&^3 {
+				t.Errorf("%s: %v, want one at %d that mentions %q", name, err, tt.at, tt.mention)
+			}
 		}
+		f, err := fv5.OpenBytes("m.gguf", b)
+		if name == "norm" {
+			check(err)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Model().Survey(context.Background(), ternary.WalkOptions{})
+		check(f.Place(err))
+		check(f.Place(native.Write(io.Discard, f.Model())))
 		if err := f.CheckTensors(); !errors.Is(err, pack.ErrCorrupt) || !strings.Contains(err.Error(), "sha256") {
 			t.Errorf("%s: the digest holds: %v", name, err)
 		}

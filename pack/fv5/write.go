@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unsafe"
 
 	"npack/gguf"
 	"npack/pack"
@@ -424,8 +425,6 @@ func matrix(b []byte, name string, m *ternary.Matrix, r0 int, d *deviations) err
 		at := r * m.Stride
 		bp, bn, br := m.BP[at:at+m.Stride], m.BN[at:at+m.Stride], m.BR[at:at+m.Stride]
 		scales := uint64(math.Float32bits(m.SLo[r])) | uint64(math.Float32bits(m.SHi[r]))<<32
-		var lo, hi int
-		var bad uint64
 		for i := range blocks {
 			k := (*[gguf.FV5Bytes]byte)(b)
 			b = b[gguf.FV5Bytes:]
@@ -433,20 +432,9 @@ func matrix(b []byte, name string, m *ternary.Matrix, r0 int, d *deviations) err
 			*(*[32]byte)(k[8:]) = [32]byte(bp[32*i:])
 			*(*[32]byte)(k[40:]) = [32]byte(bn[32*i:])
 			*(*[32]byte)(k[72:]) = [32]byte(br[32*i:])
-			l, h, wrong := blockSums(k)
-			lo, hi, bad = lo+l, hi+h, bad|wrong
 		}
-		for i := 32 * blocks; i < m.Stride; i++ {
-			bad |= uint64(bp[i] | bn[i] | br[i])
-		}
-		if bad != 0 {
-			return &ternary.Error{Tensor: name, Part: ternary.PartBP, Row: r0 + r, Col: -1, Found: "bits that break a rule: bp and bn both set, br on a zero weight, or a bit past the last column",
-				Expected: "a valid row"}
-		}
-		if err := finite(name, ternary.PartSLo, r0+r, m.SLo[r]); err != nil {
-			return err
-		}
-		if err := finite(name, ternary.PartSHi, r0+r, m.SHi[r]); err != nil {
+		lo, hi, err := checkRow(name, m, r0, r)
+		if err != nil {
 			return err
 		}
 		d.rsLo.note(r0+r, m.RSLo[r], lo)
@@ -477,6 +465,18 @@ func table(b []byte, name string, m *ternary.Int8Matrix, r0 int, d *deviations) 
 		}
 	}
 	return nil
+}
+
+// checkRow returns the sums of row r of m, which holds the rows of tensor name
+// from r0 on, if the row keeps the rules.
+func checkRow(name string, m *ternary.Matrix, r0, r int) (lo, hi int, err error) {
+	if lo, hi, err = m.RowSums(name, r0, r); err != nil {
+		return 0, 0, err
+	}
+	if err = finite(name, ternary.PartSLo, r0+r, m.SLo[r]); err == nil {
+		err = finite(name, ternary.PartSHi, r0+r, m.SHi[r])
+	}
+	return lo, hi, err
 }
 
 func finite(name, part string, row int, f float32) error {
@@ -518,4 +518,9 @@ func (f *File) hash(h hash.Hash, data []byte) {
 		h.Write(b)
 		f.g.Release(b)
 	}
+}
+
+// bytesOf returns v's own memory as bytes.
+func bytesOf(v []int8) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }

@@ -156,7 +156,7 @@ func TestPlaces(t *testing.T) {
 	good := export(t, ternarytest.Model(specs()[0].Spec), fv5.Options{})
 	f := open(t, good)
 	q := f.GGUF().Tensor("blk.1.ffn_down.weight") // 512 columns: two blocks a row
-	up := f.GGUF().Tensor("blk.1.ffn_up.weight")   // 256: one
+	up := f.GGUF().Tensor("blk.1.ffn_up.weight")  // 256: one
 	table := f.GGUF().Tensor("token_embd.weight")
 	norm := f.GGUF().Tensor("output_norm.weight")
 	const nan = 0x7fc00000

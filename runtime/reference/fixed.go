@@ -35,19 +35,25 @@ func Quantize(q []int32, x []float32, a backend.Activations) (scale float32, ok 
 		clear(q)
 		return 1, true
 	}
+	up, scale := FixedScale(m, a)
+	for c, v := range x {
+		q[c] = int32(math.RoundToEven(float64(v) * float64(up)))
+	}
+	return scale, true
+}
+
+// FixedScale returns, for a vector whose largest magnitude is m >= 2^-40, the
+// powers of two 2^(Q-e), by which its values are multiplied before they are
+// rounded, and 2^(e-Q). Scaling by them is exact in float64; in float32 it is
+// exact or gives a subnormal, which rounds to the same integer, 0.
+func FixedScale(m float32, a backend.Activations) (up, scale float32) {
 	w := width[a]
 	_, e := math.Frexp(float64(m)) // 2^(e-1) <= m < 2^e
-	// Scaling by a power of two in float64 is exact, so the only rounding is
-	// the one to an integer.
-	up := math.Ldexp(1, int(w.q)-e)
-	if int32(math.RoundToEven(float64(m)*up)) > w.limit {
+	if int32(math.RoundToEven(math.Ldexp(float64(m), int(w.q)-e))) > w.limit {
 		e++
-		up /= 2
 	}
-	for c, v := range x {
-		q[c] = int32(math.RoundToEven(float64(v) * up))
-	}
-	return math.Float32frombits(uint32(e-int(w.q)+127) << 23), true
+	n := int32(w.q) - int32(e)
+	return pow2(n), pow2(-n)
 }
 
 // QuantizeBitNet writes x as 8-bit integers with the model-defined scale of
@@ -57,12 +63,12 @@ func QuantizeBitNet(q []int32, x []float32) (scale float32, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	return quantizeInt8(q, x, max(m, 1e-5)), true
+	return QuantizeInt8(q, x, max(m, 1e-5)), true
 }
 
-// quantizeInt8 writes round(x * 127/m), clamped to -127..127, and returns m/127,
+// QuantizeInt8 writes round(x * 127/m), clamped to -127..127, and returns m/127,
 // both by the written operations. m >= 2^-40.
-func quantizeInt8(q []int32, x []float32, m float32) (scale float32) {
+func QuantizeInt8(q []int32, x []float32, m float32) (scale float32) {
 	s := mul(127, Recip(m))
 	for c, v := range x {
 		q[c] = min(max(int32(math.RoundToEven(float64(mul(v, s)))), -127), 127)

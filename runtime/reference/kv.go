@@ -67,7 +67,7 @@ func (s *store) put(i int, x []float32, q []int32) bool {
 		s.scale[i] = 0
 		clear(s.i8[at : at+len(x)])
 	default:
-		s.scale[i] = quantizeInt8(q, x, m)
+		s.scale[i] = QuantizeInt8(q, x, m)
 		for d, v := range q {
 			s.i8[at+d] = int8(v)
 		}

@@ -69,12 +69,10 @@ func (in *instance) NewSequence(context int) (backend.Sequence, error) {
 	return newSequence(in.c, in.o.KV, context), nil
 }
 
-// token is one column of a batch: a token at its place in its sequence.
+// token is one column of a batch.
 type token struct {
-	id     int32
-	pos    int
-	seq    *sequence
-	logits []float32 // [Vocab], or nil
+	backend.Column
+	seq *sequence
 }
 
 // Forward runs all tokens of all runs through the model, layer by layer. No
@@ -90,8 +88,8 @@ func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
 	emb := in.m.InputEmbedding()
 	for i, t := range batch {
 		x[i] = make([]float32, in.c.Hidden)
-		for c, q := range emb.Row(int(t.id)) {
-			x[i][c] = mul(float32(q), emb.Scale[t.id])
+		for c, q := range emb.Row(int(t.ID)) {
+			x[i][c] = mul(float32(q), emb.Scale[t.ID])
 		}
 	}
 	for l := range in.m.Layers {
@@ -113,38 +111,17 @@ func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
 
 // tokens checks the runs and lists their tokens.
 func (in *instance) tokens(runs []backend.Run) ([]token, error) {
-	var batch []token
 	for i, r := range runs {
-		s, ok := r.Seq.(*sequence)
-		if !ok || s.c != in.c {
+		if s, ok := r.Seq.(*sequence); !ok || s.c != in.c {
 			return nil, fmt.Errorf("run %d: the sequence is not of this instance", i)
 		}
-		if need := s.len + len(r.Tokens); need > s.cap {
-			return nil, fmt.Errorf("run %d: %w", i, &backend.ContextError{Need: need, Have: s.cap})
-		}
-		if len(r.Logits) != len(r.Want)*in.c.Vocab {
-			return nil, fmt.Errorf("run %d: room for %d logits, %d wanted", i, len(r.Logits), len(r.Want)*in.c.Vocab)
-		}
-		for _, o := range runs[:i] {
-			if o.Seq == r.Seq {
-				return nil, fmt.Errorf("run %d: its sequence is already in another run", i)
-			}
-		}
-		first := len(batch)
-		for j, id := range r.Tokens {
-			if id < 0 || int(id) >= in.c.Vocab {
-				return nil, fmt.Errorf("run %d: token id %d is outside the vocabulary of %d", i, id, in.c.Vocab)
-			}
-			batch = append(batch, token{id: id, pos: s.len + j, seq: s})
-		}
-		for j, w := range r.Want {
-			if w < 0 || w >= len(r.Tokens) || j > 0 && w <= r.Want[j-1] {
-				return nil, fmt.Errorf("run %d: logits wanted of token %d of %d", i, w, len(r.Tokens))
-			}
-			batch[first+w].logits = r.Logits[j*in.c.Vocab : (j+1)*in.c.Vocab]
-		}
 	}
-	return batch, nil
+	columns, err := backend.Columns(nil, runs, in.c.Vocab)
+	batch := make([]token, len(columns))
+	for i, c := range columns {
+		batch[i] = token{c, runs[c.Run].Seq.(*sequence)}
+	}
+	return batch, err
 }
 
 // layer adds transformer block l to x [N, Hidden].
@@ -161,14 +138,14 @@ func (in *instance) layer(l int, batch []token, x [][]float32) error {
 	v := in.linear(&w.V, h) // [N, KVHeads*HeadDim]
 	scratch := make([]int32, c.HeadDim)
 	for i, t := range batch {
-		in.rotate(q[i], w.QNorm, t.pos)
-		in.rotate(k[i], w.KNorm, t.pos)
+		in.rotate(q[i], w.QNorm, t.Pos)
+		in.rotate(k[i], w.KNorm, t.Pos)
 		keepAll(q[i], 50)
 		for head := range c.KVHeads {
 			d := head * c.HeadDim
-			at := t.pos*c.KVHeads + head
+			at := t.Pos*c.KVHeads + head
 			if !t.seq.keys[l].put(at, k[i][d:d+c.HeadDim], scratch) || !t.seq.values[l].put(at, v[i][d:d+c.HeadDim], scratch) {
-				return overflow(l, "attn_k or attn_v")
+				return backend.Overflow(l, "attn_k or attn_v")
 			}
 		}
 	}
@@ -216,14 +193,14 @@ func (in *instance) layer(l int, batch []token, x [][]float32) error {
 func (in *instance) head(batch []token, x [][]float32) error {
 	w := &in.m.Head
 	for i, t := range batch {
-		if t.logits == nil {
+		if t.Logits == nil {
 			continue
 		}
 		h := in.norms(x[i:i+1], in.m.FinalNorm, in.invHidden)[0]
 		q := make([]int32, len(h)) // [Hidden]
 		scale, ok := Quantize(q, h, in.o.Activations)
 		if !ok {
-			return overflow(-1, "output_norm")
+			return backend.Overflow(-1, "output_norm")
 		}
 		in.parallel(w.Rows, func(from, to int) {
 			for r := from; r < to; r++ {
@@ -231,7 +208,7 @@ func (in *instance) head(batch []token, x [][]float32) error {
 				for c, v := range w.Row(r) {
 					s += int64(v) * int64(q[c])
 				}
-				t.logits[r] = mul(float32(s), mul(w.Scale[r], scale))
+				t.Logits[r] = mul(float32(s), mul(w.Scale[r], scale))
 			}
 		})
 	}
@@ -251,7 +228,7 @@ func (in *instance) quantize(x [][]float32, layer int, name string) ([]Fixed, er
 			f[i].Scale, ok = Quantize(f[i].Q, x[i], in.o.Activations)
 		}
 		if !ok {
-			return nil, overflow(layer, name)
+			return nil, backend.Overflow(layer, name)
 		}
 	}
 	return f, nil
@@ -381,7 +358,7 @@ func (in *instance) attention(l int, batch []token, q [][]float32) ([][]float32,
 		}
 	})
 	if bad.Load() {
-		return nil, overflow(l, "attention scores")
+		return nil, backend.Overflow(l, "attention scores")
 	}
 	return out, nil
 }
@@ -398,8 +375,8 @@ func (in *instance) attend(out, q []float32, l int, t *token, head int) bool {
 		o    []float32 // [HeadDim]
 	}
 	var parts []partial
-	for first := 0; first <= t.pos; first += chunk {
-		n := min(chunk, t.pos+1-first)
+	for first := 0; first <= t.Pos; first += chunk {
+		n := min(chunk, t.Pos+1-first)
 		var s, p [chunk]float32
 		part := partial{o: make([]float32, c.HeadDim)}
 		for j := range n {
@@ -458,14 +435,6 @@ func addTo(x, y [][]float32) {
 			x[i][c] = add(x[i][c], v)
 		}
 	}
-}
-
-// overflow names where a value left the range of float32; layer -1 is none.
-func overflow(layer int, name string) error {
-	if layer >= 0 {
-		name = ternary.LayerName(layer, name)
-	}
-	return fmt.Errorf("%s: %w", name, backend.ErrOverflow)
 }
 
 // parallel calls f on parts of 0..n on the instance's threads.

@@ -1,0 +1,166 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// scores takes four keys at a time; the last four may overlap those before.
+// With fewer than four keys it takes one at a time.
+func scores() {
+	begin("scores", "func(s, q, keys []float32, scale float32)")
+	s, n := base("s"), length("s")
+	q, row := base("q"), length("q")
+	key := base("keys")
+	factor := spread("scale")
+	SHLQ(Imm(2), row) // bytes of a key
+	row3 := GP64()
+	LEAQ(Mem{Base: row, Index: row, Scale: 2}, row3)
+	qEnd := GP64()
+	LEAQ(Mem{Base: q, Index: row, Scale: 1}, qEnd)
+	start := GP64()
+	MOVQ(q, start)
+	CMPQ(n, U32(4))
+	JLT(LabelRef("singles"))
+
+	Label("four")
+	{
+		a, b := vectors(4), vectors(4) // lanes 0-7 and 8-15
+		for i := range a {
+			VPXOR(a[i], a[i], a[i])
+			VPXOR(b[i], b[i], b[i])
+		}
+		MOVQ(start, q)
+		Label("fourDims")
+		q0, q1 := YMM(), YMM()
+		VMOVUPS(at(q, 0), q0)
+		VMOVUPS(at(q, 1), q1)
+		for i, m := range []Mem{
+			{Base: key}, {Base: key, Index: row, Scale: 1},
+			{Base: key, Index: row, Scale: 2}, {Base: key, Index: row3, Scale: 1},
+		} {
+			multiplyAdd(m, q0, a[i])
+			m.Disp = vec
+			multiplyAdd(m, q1, b[i])
+		}
+		advance(2*vec, q, key)
+		CMPQ(q, qEnd)
+		JNE(LabelRef("fourDims"))
+
+		Comment("fold: operands of an addition may change places")
+		for i := range a {
+			VADDPS(b[i], a[i], a[i])
+		}
+		for i := 0; i < 4; i += 2 {
+			VPERM2F128(Imm(0x21), a[i+1], a[i], b[i])
+			VBLENDPS(Imm(0xf0), a[i+1], a[i], a[i])
+			VADDPS(b[i], a[i], a[i])
+		}
+		VSHUFPS(Imm(0x4e), a[2], a[0], b[0])
+		VBLENDPS(Imm(0xcc), a[2], a[0], a[0])
+		VADDPS(b[0], a[0], a[0])
+		VMOVSHDUP(a[0], b[0])
+		VADDPS(b[0], a[0], a[0])
+		Comment("keys 0, 2 and 1, 3 are in the even places of the halves")
+		odd := XMM()
+		VEXTRACTF128(Imm(1), a[0], odd)
+		VMOVSLDUP(odd, odd)
+		VBLENDPS(Imm(0xa), odd, a[0].AsX(), odd)
+		VMULPS(factor.AsX(), odd, odd)
+		VMOVUPS(odd, Mem{Base: s})
+	}
+	Comment("key is one row on; it goes on by three, or less for the last")
+	ADDQ(row3, key)
+	advance(16, s)
+	SUBQ(U32(4), n)
+	JZ(LabelRef("done"))
+	CMPQ(n, U32(4))
+	JGE(LabelRef("four"))
+	back := GP64()
+	MOVQ(n, back)
+	SUBQ(U32(4), back)
+	LEAQ(Mem{Base: s, Index: back, Scale: 4}, s)
+	IMULQ(row, back)
+	ADDQ(back, key)
+	MOVQ(U32(4), n)
+	JMP(LabelRef("four"))
+
+	Label("singles")
+	while("one", n, 1, func() {
+		a, b := zero(), zero()
+		MOVQ(start, q)
+		Label("oneDims")
+		q0, q1 := YMM(), YMM()
+		VMOVUPS(at(q, 0), q0)
+		VMOVUPS(at(q, 1), q1)
+		multiplyAdd(at(key, 0), q0, a)
+		multiplyAdd(at(key, 1), q1, b)
+		advance(2*vec, q, key)
+		CMPQ(q, qEnd)
+		JNE(LabelRef("oneDims"))
+		VADDPS(b, a, a)
+		x, t := a.AsX(), XMM()
+		VEXTRACTF128(Imm(1), a, t)
+		VADDPS(t, x, x)
+		VSHUFPS(Imm(0x4e), x, x, t)
+		VADDPS(t, x, x)
+		VMOVSHDUP(x, t)
+		VADDPS(t, x, x)
+		VMULPS(factor.AsX(), x, x)
+		VMOVSS(x, Mem{Base: s})
+		advance(4, s)
+	})
+	Label("done")
+	end()
+}
+
+// multiplyAdd adds m*v to sum, rounded twice.
+func multiplyAdd(m Mem, v, sum VecVirtual) {
+	t := YMM()
+	VMULPS(m, v, t)
+	VADDPS(t, sum, sum)
+}
+
+// mix takes 64 elements of all values at a time, in eight registers, then 16.
+func mix() {
+	begin("mix", "func(o, p, v []float32)")
+	o, dim := base("o"), length("o")
+	weights, count := base("p"), length("p")
+	v := base("v")
+	k := newKeeper(40)
+	row := GP64()
+	MOVQ(dim, row)
+	SHLQ(Imm(2), row) // bytes of a value
+	weightsEnd := GP64()
+	LEAQ(Mem{Base: weights, Index: count, Scale: 4}, weightsEnd)
+
+	for _, width := range []int{64, 16} {
+		name := map[int]string{64: "wide", 16: "narrow"}[width]
+		while(name, dim, width, func() {
+			sum := vectors(width / lanes)
+			for _, y := range sum {
+				VPXOR(y, y, y)
+			}
+			p, x := GP64(), GP64()
+			MOVQ(weights, p)
+			MOVQ(v, x)
+			Label(name + "Value")
+			w := YMM()
+			VBROADCASTSS(Mem{Base: p}, w)
+			for i, y := range sum {
+				multiplyAdd(at(x, i), w, y)
+			}
+			advance(4, p)
+			ADDQ(row, x)
+			CMPQ(p, weightsEnd)
+			JNE(LabelRef(name + "Value"))
+			for i, y := range sum {
+				k.keep(y)
+				VMOVUPS(y, at(o, i))
+			}
+			advance(4*width, o, v)
+		})
+	}
+	end()
+}

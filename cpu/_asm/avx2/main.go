@@ -1,0 +1,70 @@
+// Command avx2 generates the 256-bit integer kernels of package cpu:
+//
+//	go generate ./cpu
+//
+// Each function is the kernel of the same name in the type kernels there, which
+// says what its arguments are. R is 8, so that a part of a block of weights is
+// one vector.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+const (
+	vec       = 32         // bytes of a vector
+	blockCols = 32         // columns of a block
+	slots     = 8          // of 4 columns in a block
+	maxBlocks = 64 / slots // that 16 bits can sum: 64 * 2 columns * 2 * -128 = -32768
+)
+
+// Constants, a vector long.
+var (
+	three = constant("three", 0x03030303)
+	upper = constant("upper", 0xaaaaaaaa) // the upper bit of every two
+	ones  = constant("ones", 0x00010001)
+)
+
+func main() {
+	ConstraintExpr("!noasm")
+	for planes := 1; planes <= 3; planes++ {
+		dot(planes)
+	}
+	expand()
+	for planes := 1; planes <= 3; planes++ {
+		dotMany(planes)
+	}
+	finish()
+	for digits := 1; digits <= 2; digits++ {
+		int8Dot(digits)
+	}
+	Generate()
+}
+
+// constant returns the address of a vector that is v in every dword.
+func constant(name string, v uint32) Mem {
+	m := GLOBL(name, RODATA|NOPTR)
+	for i := range vec / 4 {
+		DATA(4*i, U32(v))
+	}
+	return m
+}
+
+// load returns a vector of memory.
+func load(m Mem) VecVirtual {
+	y := YMM()
+	VMOVDQU(m, y)
+	return y
+}
+
+// zeros returns n vectors of zeros.
+func zeros(n int) []VecVirtual {
+	regs := make([]VecVirtual, n)
+	for i := range regs {
+		regs[i] = YMM()
+		VPXOR(regs[i], regs[i], regs[i])
+	}
+	return regs
+}

@@ -1,0 +1,197 @@
+package cpu
+
+import (
+	"fmt"
+	"testing"
+
+	"npack/runtime/reference"
+)
+
+// Sizes of the 8B model.
+const (
+	benchHidden, benchFFN       = 4096, 12288
+	benchHeads, benchKV, benchD = 32, 8, 128
+	benchGroup                  = benchHeads / benchKV
+	benchLayers                 = 36
+	benchChunk                  = 64
+)
+
+// BenchmarkVectors measures each function of each set alone, in cache.
+func BenchmarkVectors(b *testing.B) {
+	const h, f, d, c = benchHidden, benchFFN, benchD, benchChunk
+	x, y, g := benchFloats(1, f), benchFloats(2, f), benchFloats(3, f)
+	keys := benchFloats(4, c*d)
+	digits, half := make([]int8, 3*f), make([]uint16, c*d)
+	toHalfGeneric(half, keys)
+	quants := make([]int8, c*d)
+	s := benchFloats(5, c)
+	p := make([]float32, c)
+	o := make([]float32, d)
+	var lanes [256]float32
+
+	// elements is what a call works on, bytes what it reads and writes.
+	for _, bench := range []struct {
+		name            string
+		elements, bytes int
+		f               func(v *vectors)
+	}{
+		{"squares", h, 4 * h, func(v *vectors) { v.squares(&lanes, x[:h]) }},
+		{"squares-head", d, 4 * d, func(v *vectors) { v.squares(&lanes, x[:d]) }},
+		{"normScale", h, 12 * h, func(v *vectors) { v.normScale(y[:h], x[:h], g[:h], 0.7) }},
+		{"absMax", f, 4 * f, func(v *vectors) { v.absMax(x) }},
+		{"quantize1", f, 5 * f, func(v *vectors) { v.quantize[1](digits[:f], x, 100) }},
+		{"quantize2", f, 6 * f, func(v *vectors) { v.quantize[2](digits[:2*f], x, 1<<14) }},
+		{"quantize3", f, 7 * f, func(v *vectors) { v.quantize[3](digits, x, 1<<22) }},
+		{"siluMul", f, 12 * f, func(v *vectors) { v.siluMul(y, x, g) }},
+		{"add", h, 12 * h, func(v *vectors) { v.add(y[:h], x[:h]) }},
+		{"toHalf", d, 6 * d, func(v *vectors) { v.toHalf(half[:d], x[:d]) }},
+		{"fromHalf", c * d, 6 * c * d, func(v *vectors) { v.fromHalf(keys, half) }},
+		{"fromInt8", d, 5 * d, func(v *vectors) { v.fromInt8(o, quants[:d], 0.1) }},
+		{"rotate", d, 12 * d, func(v *vectors) { v.rotate(x[:d/2], x[d/2:d], y[:d/2], y[d/2:d]) }},
+		{"scores", c * d, 4 * c * d, func(v *vectors) { v.scores(p, x[:d], keys, 0.088) }},
+		{"expSub", c, 8 * c, func(v *vectors) { copy(p, s); v.expSub(p, 1) }},
+		{"mix", c * d, 4 * c * d, func(v *vectors) { v.mix(o, s, keys) }},
+		{"addScaled", d, 12 * d, func(v *vectors) { v.addScaled(o, x[:d], 0.5) }},
+		{"scale", d, 8 * d, func(v *vectors) { v.scale(o, 1) }},
+	} {
+		benchSets(b, bench.name, func(b *testing.B, v *vectors) {
+			b.SetBytes(int64(bench.bytes))
+			for b.Loop() {
+				bench.f(v)
+			}
+			b.ReportMetric(float64(b.N)*float64(bench.elements)/float64(b.Elapsed().Nanoseconds()), "elements/ns")
+		})
+	}
+}
+
+// BenchmarkTokenFloats measures all float work of one layer of the 8B model for
+// one new token on one thread, with an f16 cache of that many tokens.
+func BenchmarkTokenFloats(b *testing.B) {
+	for _, depth := range []int{0, 8192} {
+		benchSets(b, fmt.Sprintf("depth=%d", depth), func(b *testing.B, v *vectors) {
+			l := newBenchLayer(depth + 1)
+			b.SetBytes(int64(2 * 2 * len(l.k))) // keys and values
+			for b.Loop() {
+				l.run(v)
+			}
+			b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N)*benchLayers, "ms/token")
+		})
+	}
+}
+
+// benchLayer holds the float work of a layer, in the order of NUMERICS.md.
+type benchLayer struct {
+	n                        int
+	x, y, norm, gate, up, qk []float32
+	cos                      []float32
+	digits                   []int8
+	k, v                     []uint16 // [benchKV][n][benchD]
+	kv                       []float32
+	lanes                    [256]float32
+	p                        [benchGroup][benchChunk]float32
+	o                        [benchHeads][]float32 // [chunks][benchD]
+	m                        [benchHeads][]float32 // [chunks]
+}
+
+func newBenchLayer(n int) *benchLayer {
+	l := &benchLayer{
+		n: n, x: benchFloats(1, benchHidden), y: benchFloats(2, benchHidden), norm: benchFloats(3, benchHidden),
+		gate: benchFloats(4, benchFFN), up: benchFloats(5, benchFFN), qk: benchFloats(6, (benchHeads+benchKV)*benchD),
+		cos: benchFloats(7, benchD), digits: make([]int8, 3*benchFFN), kv: make([]float32, benchChunk*benchD),
+	}
+	l.k, l.v = make([]uint16, benchKV*n*benchD), make([]uint16, benchKV*n*benchD)
+	for i := range l.k {
+		l.k[i], l.v[i] = uint16(0x3000+i%1021), uint16(0x3000+i%509)
+	}
+	for h := range l.o {
+		l.o[h], l.m[h] = make([]float32, roundUp(n, benchChunk)*benchD/benchChunk), make([]float32, roundUp(n, benchChunk)/benchChunk)
+	}
+	return l
+}
+
+func (l *benchLayer) run(v *vectors) {
+	normed := func(y, x []float32) {
+		v.squares(&l.lanes, x)
+		r := reference.RSqrt(reference.Fold(l.lanes[:])*(1/float32(len(x))) + 1e-6)
+		v.normScale(y, x, l.norm[:len(x)], r)
+	}
+	quantized := func(x []float32) {
+		v.absMax(x)
+		v.quantize[3](l.digits[:3*len(x)], x, 1<<18)
+	}
+	normed(l.y, l.x)
+	quantized(l.y)
+	for h := range benchHeads + benchKV {
+		x := l.qk[h*benchD:][:benchD]
+		normed(x, x)
+		v.rotate(x[:benchD/2], x[benchD/2:], l.cos[:benchD/2], l.cos[benchD/2:])
+	}
+	for h := range benchKV {
+		at := (h*l.n + l.n - 1) * benchD
+		v.toHalf(l.k[at:at+benchD], l.qk[(benchHeads+h)*benchD:][:benchD])
+		v.toHalf(l.v[at:at+benchD], l.x[h*benchD:][:benchD])
+		l.attend(v, h)
+	}
+	quantized(l.y)
+	v.add(l.x, l.y)
+	normed(l.y, l.x)
+	quantized(l.y)
+	v.siluMul(l.gate, l.gate, l.up)
+	quantized(l.gate)
+	v.add(l.x, l.y)
+}
+
+// attend mixes the values of a key/value head for its query heads into y.
+func (l *benchLayer) attend(v *vectors, kvHead int) {
+	const group = benchGroup
+	p := &l.p
+	for chunk := range len(l.m[0]) {
+		first := chunk * benchChunk
+		n := min(benchChunk, l.n-first)
+		at := (kvHead*l.n + first) * benchD
+		v.fromHalf(l.kv[:n*benchD], l.k[at:at+n*benchD])
+		for i := range group {
+			v.scores(p[i][:n], l.qk[(kvHead*group+i)*benchD:][:benchD], l.kv, 0.088)
+			m := p[i][0]
+			for _, s := range p[i][1:n] {
+				m = max(m, s)
+			}
+			l.m[kvHead*group+i][chunk] = m
+			v.expSub(p[i][:], m)
+		}
+		v.fromHalf(l.kv[:n*benchD], l.v[at:at+n*benchD])
+		for i := range group {
+			v.mix(l.o[kvHead*group+i][chunk*benchD:][:benchD], p[i][:n], l.kv)
+		}
+	}
+	for h := kvHead * group; h < (kvHead+1)*group; h++ {
+		out := l.y[h*benchD:][:benchD]
+		clear(out)
+		for chunk, m := range l.m[h] {
+			v.addScaled(out, l.o[h][chunk*benchD:][:benchD], reference.Exp(m-l.m[h][0]))
+		}
+		v.scale(out, 0.01)
+	}
+}
+
+// benchSets runs f for every set of kernels that this machine can run.
+func benchSets(b *testing.B, name string, f func(b *testing.B, v *vectors)) {
+	for _, k := range sets() {
+		b.Run(name+"/"+k.name, func(b *testing.B) {
+			if !k.present() {
+				b.Skip("this processor lacks the instructions")
+			}
+			b.ReportAllocs()
+			f(b, k.vec)
+		})
+	}
+}
+
+// benchFloats are n values between -1 and 1 that no function treats specially.
+func benchFloats(seed, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32((i*7919+seed*104729)%2003-1001) / 1024
+	}
+	return x
+}

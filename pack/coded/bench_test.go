@@ -89,54 +89,50 @@ func block(t testing.TB, m Method, source []byte) (*Block, []byte) {
 	return b, coded[len(head):]
 }
 
-// BenchmarkDecodeBlock is one core's whole work on a block: payload to planes
-// or bytes.
+// BenchmarkDecodeBlock is one core's whole work on blocks, payload to planes or
+// bytes: on two, as is usual, and on one that has no other beside it.
 func BenchmarkDecodeBlock(b *testing.B) {
 	for i, m := range []Method{T5Q, Byte} {
-		b.Run(m.String(), func(b *testing.B) {
-			source := samples()[i]
-			blk, coded := block(b, m, source)
-			d := blockDecoder{ctx: context.Background(), block: blk}
-			decode := func() {
-				p := &payload{r: bytes.NewReader(coded), left: blk.Payload}
-				d.next = p.next
-				if m == Byte {
-					at := 0
-					if err := d.bytes(func(c *chunk, n int) error {
-						if b.N == 0 && !bytes.Equal(c[:n], source[at:at+n]) {
-							b.Fatal("wrong bytes")
+		source := samples()[i]
+		blk, coded := block(b, m, source)
+		for _, n := range []int{2, 1} {
+			b.Run(fmt.Sprintf("%v/%d", m, n), func(b *testing.B) {
+				var d decoding
+				decode := func() []*unit {
+					l := &line{ctx: context.Background(), work: make(chan *unit, n)}
+					units := make([]*unit, n)
+					for i := range units {
+						p := &payload{r: bytes.NewReader(coded), left: blk.Payload}
+						units[i] = &unit{block: blk, payload: p.next, ready: make(chan struct{})}
+						l.work <- units[i]
+					}
+					close(l.work)
+					d.serve(l)
+					for _, u := range units {
+						for _, c := range u.chunks {
+							chunks.Put(c)
 						}
-						at += n
-						chunks.Put(c)
-						return nil
-					}); err != nil {
-						b.Fatal(err)
 					}
-					return
+					return units
 				}
-				planes, err := d.planes()
-				if err != nil {
-					b.Fatal(err)
-				}
-				for _, p := range planes {
-					for _, c := range p {
-						chunks.Put(c)
+				for _, u := range decode() {
+					if u.err != nil || !bytes.Equal(bytes.Join(u.pieces, nil), source) {
+						b.Fatal("wrong bytes", u.err)
 					}
 				}
-			}
-			b.SetBytes(int64(len(source)))
-			b.ReportAllocs()
-			decode()
-			start := cpuTime()
-			for b.Loop() {
-				decode()
-			}
-			if m == T5Q {
-				rate(b, start, 8*benchPlane, "weights")
-			} else {
-				rate(b, start, len(source), "B")
-			}
-		})
+				b.SetBytes(int64(n * len(source)))
+				b.ReportAllocs()
+				start := cpuTime()
+				for b.Loop() {
+					decode()
+				}
+				if m == T5Q {
+					rate(b, start, n*8*benchPlane, "weights")
+				} else {
+					rate(b, start, n*len(source), "B")
+				}
+			})
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"sync"
 
 	"npack/pack"
 )
@@ -48,12 +47,17 @@ func (p *payload) read() error {
 	return err
 }
 
-// blockDecoder decodes one byte or t5q block.
+// blockDecoder decodes one byte or t5q block, a batch of symbols at a time:
+//
+//	start, more, then until more reports false: some, until dst is empty, more
+//
+// Whoever has two blocks decodes them with together where it says some.
 type blockDecoder struct {
 	ctx   context.Context
 	name  string
 	block *Block
 	next  func() (*chunk, int, error) // as payload.next; it gives the chunk away
+	emit  func(c *chunk, n int) error // takes the source in order, n bytes in c; those of planes at the end
 	count *counts                     // or nil
 
 	chunk *chunk
@@ -62,14 +66,20 @@ type blockDecoder struct {
 	base  int64 // bytes of the payload before chunk
 	x     states
 	table decodeTable
-	batch [batchSymbols]byte
-}
 
-var blockDecoders = sync.Pool{New: func() any { return new(blockDecoder) }}
+	left    int64              // symbols after batch
+	batch   []byte             // the symbols at hand
+	dst     []byte             // those of batch that are still to be decoded
+	symbols [batchSymbols]byte // batch, if the block is t5q
+	out     [3]*chunk          // what is being filled: bytes, or a part of each plane
+	filled  int                // bytes of each
+	planes  [3][]*chunk        // of a t5q block, with out
+}
 
 // start reads the initial states.
 func (d *blockDecoder) start() error {
-	d.base, d.pos = 0, 0
+	d.base, d.pos, d.filled = 0, 0, 0
+	d.left, d.batch, d.dst, d.planes = d.block.Symbols(), nil, nil, [3][]*chunk{}
 	var err error
 	if d.chunk, d.n, err = d.next(); err != nil {
 		return err
@@ -115,32 +125,95 @@ func (d *blockDecoder) settle() error {
 	return nil
 }
 
-// symbols decodes the next len(dst) symbols. All calls but the last of a block
-// ask for a multiple of four.
-func (d *blockDecoder) symbols(dst []byte) error {
-	all := dst
-	for len(dst) > 0 {
-		if err := d.settle(); err != nil {
-			return err
-		}
-		n := 0
-		if len(dst) >= 4 {
-			n, d.pos = d.table.decode(&d.x, dst, d.chunk[:d.n+window], d.pos)
-		} else {
-			i := len(all) - len(dst)
-			dst[0], d.pos = d.table.decodeOne(&d.x, i, d.chunk[:d.n+window], d.pos)
-			n = 1
-		}
-		dst = dst[n:]
+// some decodes symbols of dst, which is not empty, as many as the payload's
+// chunk holds.
+func (d *blockDecoder) some() error {
+	if err := d.settle(); err != nil {
+		return err
 	}
+	n, src := 1, d.chunk[:d.n+window]
+	if len(d.dst) >= 4 {
+		n, d.pos = d.table.decode(&d.x, d.dst, src, d.pos)
+	} else {
+		i := len(d.batch) - len(d.dst) // batches start at even symbols
+		d.dst[0], d.pos = d.table.decodeOne(&d.x, i, src, d.pos)
+	}
+	d.dst = d.dst[n:]
+	return nil
+}
+
+// more puts the batch, which is decoded, where it belongs and sets dst to the
+// next. It reports false if that was the last one: the block is done then.
+func (d *blockDecoder) more() (bool, error) {
+	if len(d.batch) > 0 {
+		if err := d.took(); err != nil {
+			return false, err
+		}
+	}
+	if d.left == 0 {
+		return false, d.end()
+	}
+	if d.filled == 0 {
+		if err := d.ctx.Err(); err != nil {
+			return false, err
+		}
+		d.out[0] = newChunk()
+		if d.block.Method == T5Q {
+			d.out[1], d.out[2] = newChunk(), newChunk()
+			for i, c := range d.out {
+				d.planes[i] = append(d.planes[i], c)
+			}
+		}
+	}
+	n := int(min(d.left, batchSymbols))
+	d.batch = d.symbols[:n]
+	if d.block.Method == Byte {
+		d.batch = d.out[0][d.filled : d.filled+n]
+	}
+	d.left -= int64(n)
+	d.dst = d.batch
+	return true, nil
+}
+
+// took counts and converts the batch and emits a byte block's full chunk.
+func (d *blockDecoder) took() error {
+	if err := d.settle(); err != nil {
+		return err
+	}
+	n := len(d.batch)
 	if d.count != nil {
-		d.count.add(all)
+		d.count.add(d.batch)
 	}
-	return d.settle()
+	if d.block.Method == T5Q {
+		groups := (n + groupSymbols - 1) / groupSymbols
+		clear(d.symbols[n : groups*groupSymbols])
+		toPlanes(d.out[0][d.filled:], d.out[1][d.filled:], d.out[2][d.filled:], d.symbols[:], groups)
+		n = groups * groupBytes
+	}
+	d.filled += n
+	if d.filled < chunkBytes && d.left > 0 {
+		return nil
+	}
+	n, d.filled = d.filled, 0
+	if d.block.Method == Byte {
+		return d.emit(d.out[0], n)
+	}
+	if d.left == 0 {
+		// The last symbol may stand for weights past the end.
+		plane := int((d.block.Size/3-1)%chunkBytes) + 1
+		for _, c := range d.out {
+			for _, b := range c[plane:n] {
+				if b != 0 {
+					return d.fail("the last symbol has weights past the end of the planes", "zeros there")
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // end checks that the payload is used up and the states are back where every
-// encoder starts.
+// encoder starts, and emits planes.
 func (d *blockDecoder) end() error {
 	if left := d.block.Payload - d.base - int64(d.pos); left != 0 {
 		return d.fail(fmt.Sprintf("%d bytes of the payload are left over", left), fmt.Sprintf("%d symbols to use it up", d.block.Symbols()))
@@ -151,71 +224,32 @@ func (d *blockDecoder) end() error {
 		}
 	}
 	chunks.Put(d.chunk)
+	for _, plane := range d.planes {
+		left := d.block.Size / 3
+		for _, c := range plane {
+			n := min(left, chunkBytes)
+			if err := d.emit(c, int(n)); err != nil {
+				return err
+			}
+			left -= n
+		}
+	}
 	return nil
 }
 
-// bytes decodes a byte block and hands each chunk of the source to emit.
-func (d *blockDecoder) bytes(emit func(c *chunk, n int) error) error {
+// run decodes all of the block.
+func (d *blockDecoder) run() error {
 	if err := d.start(); err != nil {
 		return err
 	}
-	for left := d.block.Size; left > 0; {
-		if err := d.ctx.Err(); err != nil {
+	for {
+		if more, err := d.more(); err != nil || !more {
 			return err
 		}
-		c, n := newChunk(), int(min(left, chunkBytes))
-		for at := 0; at < n; at += batchSymbols {
-			if err := d.symbols(c[at:min(n, at+batchSymbols)]); err != nil {
+		for len(d.dst) > 0 {
+			if err := d.some(); err != nil {
 				return err
 			}
 		}
-		left -= int64(n)
-		if err := emit(c, n); err != nil {
-			return err
-		}
 	}
-	return d.end()
-}
-
-// planes decodes a t5q block. It gives the chunks of bp, bn and br, each plane
-// starting in a chunk of its own.
-func (d *blockDecoder) planes() (planes [3][]*chunk, err error) {
-	if err := d.start(); err != nil {
-		return planes, err
-	}
-	plane := d.block.Size / 3
-	for at, left := int64(0), d.block.Symbols(); left > 0; at += batchBytes {
-		off := int(at % chunkBytes)
-		if off == 0 {
-			if err := d.ctx.Err(); err != nil {
-				return planes, err
-			}
-			for i := range planes {
-				planes[i] = append(planes[i], newChunk())
-			}
-		}
-		n := int(min(left, batchSymbols))
-		if err := d.symbols(d.batch[:n]); err != nil {
-			return planes, err
-		}
-		left -= int64(n)
-		groups := (n + groupSymbols - 1) / groupSymbols
-		clear(d.batch[n : groups*groupSymbols])
-		var out [3][]byte
-		for i := range out {
-			out[i] = planes[i][len(planes[i])-1][off:]
-		}
-		toPlanes(out[0], out[1], out[2], d.batch[:], groups)
-		if left == 0 {
-			// The last symbol may stand for weights past the end.
-			for i := range out {
-				for _, b := range out[i][plane-at : groups*groupBytes] {
-					if b != 0 {
-						return planes, d.fail("the last symbol has weights past the end of the planes", "zeros there")
-					}
-				}
-			}
-		}
-	}
-	return planes, d.end()
 }

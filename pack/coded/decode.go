@@ -62,7 +62,7 @@ func Decode(ctx context.Context, h Header, r io.Reader, w io.Writer, o DecodeOpt
 		d.heads.index, d.heads.coded, d.heads.source = p.Block, p.Coded, p.Source
 		d.md5 = p.md5
 	}
-	if err := run(ctx, o.Threads, o.Memory, d.fill, d.finish); err != nil {
+	if err := run(ctx, o.Threads, o.Memory, d.fill, d.serve, d.finish); err != nil {
 		return err
 	}
 	if got := d.md5.Sum(nil); [16]byte(got) != h.MD5 {
@@ -152,14 +152,12 @@ func (d *decoding) payloadFailed(b *Block, err error, got int64) error {
 	return d.heads.readFailed(err, b.Method.headSize(), "payload", b.Payload, got)
 }
 
-// newDecoder returns a decoder of b that takes its payload from next.
-func (d *decoding) newDecoder(l *line, b *Block, next func() (*chunk, int, error)) *blockDecoder {
-	bd := blockDecoders.Get().(*blockDecoder)
-	bd.ctx, bd.name, bd.block, bd.next, bd.count = l.ctx, d.o.Name, b, next, nil
-	if d.o.Count {
-		bd.count = new(counts)
+// counts returns what shall count a block's symbols.
+func (d *decoding) counts() *counts {
+	if !d.o.Count {
+		return nil
 	}
-	return bd
+	return new(counts)
 }
 
 // whole reads the payload of a block and leaves the rest to a worker.
@@ -183,52 +181,101 @@ func (d *decoding) whole(l *line, b *Block, need int64) error {
 		}
 		parts = append(parts, part{c, n})
 	}
-	u := &unit{block: b, last: true, tokens: int(need)}
-	u.do = func() error {
-		bd := d.newDecoder(l, b, func() (*chunk, int, error) {
-			if len(parts) == 0 {
-				return nil, 0, nil
-			}
-			p := parts[0]
-			parts = parts[1:]
-			return p.c, p.n, nil
-		})
-		defer blockDecoders.Put(bd)
-		u.counts = bd.count
-		if b.Method == T5Q {
-			planes, err := bd.planes()
-			u.addPlanes(planes, b.Size/3)
-			return err
+	next := func() (*chunk, int, error) {
+		if len(parts) == 0 {
+			return nil, 0, nil
 		}
-		return bd.bytes(func(c *chunk, n int) error {
-			u.add(c, n)
-			return nil
-		})
+		p := parts[0]
+		parts = parts[1:]
+		return p.c, p.n, nil
 	}
-	return l.put(u)
+	return l.put(&unit{block: b, last: true, tokens: int(need), counts: d.counts(), payload: next})
 }
 
-// long returns a decoder that reads its payload as it goes.
-func (d *decoding) long(l *line, b *Block) *blockDecoder {
+// job is a block that a worker is decoding.
+type job struct {
+	blockDecoder
+	unit *unit // nil: none
+}
+
+// serve decodes whole blocks as they come, two at a time.
+func (d *decoding) serve(l *line) {
+	jobs := new([2]job)
+	a, b := &jobs[0], &jobs[1]
+	for {
+		if a.unit == nil {
+			d.begin(a, l, b.unit == nil)
+		}
+		if b.unit == nil {
+			d.begin(b, l, a.unit == nil)
+		}
+		if a.unit == nil && b.unit == nil {
+			return
+		}
+		if n := min(a.room(), b.room()); n >= minTogether {
+			together(&a.blockDecoder, &b.blockDecoder, n)
+			a.step(nil)
+			b.step(nil)
+			continue
+		}
+		for i := range jobs {
+			if j := &jobs[i]; j.unit != nil && (j.room() < minTogether || jobs[1-i].unit == nil) {
+				j.step(j.some())
+			}
+		}
+	}
+}
+
+// begin gives j the next unit, if there is one: now, or at all if it shall wait.
+func (d *decoding) begin(j *job, l *line, wait bool) {
+	u := l.poll(wait)
+	if u == nil {
+		return
+	}
+	j.unit = u
+	j.ctx, j.name, j.block, j.next, j.count = l.ctx, d.o.Name, u.block, u.payload, u.counts
+	j.emit = func(c *chunk, n int) error {
+		u.add(c, n)
+		return nil
+	}
+	j.step(j.start())
+}
+
+// step sees to a batch that is decoded, and to the end of the block.
+func (j *job) step(err error) {
+	more := true
+	if err == nil && len(j.dst) == 0 {
+		more, err = j.more()
+	}
+	if more && err == nil {
+		return
+	}
+	j.unit.err = err
+	close(j.unit.ready)
+	j.unit, j.dst = nil, nil
+}
+
+// long decodes a block that is not held whole: its payload is read as it goes.
+func (d *decoding) long(l *line, b *Block, c *counts, emit func(c *chunk, n int) error) error {
 	p := &payload{r: d.r, left: b.Payload}
-	return d.newDecoder(l, b, func() (*chunk, int, error) {
+	next := func() (*chunk, int, error) {
 		c, n, err := p.next()
 		if err != nil {
 			err = d.payloadFailed(b, err, b.Payload-p.left)
 		}
 		return c, n, err
-	})
+	}
+	bd := blockDecoder{ctx: l.ctx, name: d.o.Name, block: b, next: next, emit: emit, count: c}
+	return bd.run()
 }
 
 // longBytes decodes a byte block that is too large to be held, in parts of a
 // chunk.
 func (d *decoding) longBytes(l *line, b *Block) error {
-	bd := d.long(l, b)
-	defer blockDecoders.Put(bd)
-	left := b.Size
+	count, left := d.counts(), b.Size
 	// The last part waits for the checks at the end of the block.
 	var last *unit
-	err := bd.bytes(func(c *chunk, n int) error {
+	err := d.long(l, b, count, func(c *chunk, n int) error {
 		if last != nil {
 			if err := l.put(last); err != nil {
 				return err
@@ -238,7 +285,7 @@ func (d *decoding) longBytes(l *line, b *Block) error {
 			return err
 		}
 		left -= int64(n)
-		last = &unit{block: b, last: left == 0, tokens: 1, counts: bd.count}
+		last = &unit{block: b, last: left == 0, tokens: 1, counts: count}
 		last.add(c, n)
 		return nil
 	})
@@ -259,14 +306,14 @@ func (d *decoding) longPlanes(l *line, b *Block) error {
 	if err := l.take(l.total); err != nil {
 		return err
 	}
-	bd := d.long(l, b)
-	defer blockDecoders.Put(bd)
-	planes, err := bd.planes()
+	u := &unit{block: b, last: true, tokens: l.total, counts: d.counts()}
+	err := d.long(l, b, u.counts, func(c *chunk, n int) error {
+		u.add(c, n)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	u := &unit{block: b, last: true, tokens: l.total, counts: bd.count}
-	u.addPlanes(planes, b.Size/3)
 	return l.put(u)
 }
 

@@ -57,7 +57,7 @@ func Encode(ctx context.Context, src io.ReaderAt, size int64, w io.Writer, o Enc
 	if err != nil {
 		return err
 	}
-	if err := run(ctx, o.Threads, o.Memory, func(l *line) error { return e.fill(l, cuts) }, e.finish); err != nil {
+	if err := run(ctx, o.Threads, o.Memory, func(l *line) error { return e.fill(l, cuts) }, e.serve, e.finish); err != nil {
 		return err
 	}
 	if seeker == nil {
@@ -131,6 +131,14 @@ func (e *encoding) fill(l *line, cuts []Block) error {
 		}
 	}
 	return nil
+}
+
+// serve encodes blocks as they come.
+func (e *encoding) serve(l *line) {
+	for u := l.poll(true); u != nil; u = l.poll(true) {
+		u.err = u.do()
+		close(u.ready)
+	}
 }
 
 // encode is a worker's part.

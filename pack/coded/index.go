@@ -206,35 +206,22 @@ func (x *Index) decode(ctx context.Context, b *Block) ([]byte, error) {
 		return c, n, err
 	}
 	var out []byte
-	if b.Method == Raw {
-		for {
-			c, n, err := next()
-			if c == nil {
-				return out, err
-			}
-			out = append(out, c[:n]...)
-			chunks.Put(c)
+	emit := func(c *chunk, n int) error {
+		out = append(out, c[:n]...)
+		chunks.Put(c)
+		return nil
+	}
+	if b.Method != Raw {
+		d := blockDecoder{ctx: ctx, name: x.Name, block: b, next: next, emit: emit}
+		return out, d.run()
+	}
+	for {
+		c, n, err := next()
+		if c == nil {
+			return out, err
+		}
+		if err := emit(c, n); err != nil {
+			return out, err
 		}
 	}
-	d := blockDecoders.Get().(*blockDecoder)
-	defer blockDecoders.Put(d)
-	d.ctx, d.name, d.block, d.next, d.count = ctx, x.Name, b, next, nil
-	if b.Method == Byte {
-		err := d.bytes(func(c *chunk, n int) error {
-			out = append(out, c[:n]...)
-			chunks.Put(c)
-			return nil
-		})
-		return out, err
-	}
-	planes, err := d.planes()
-	if err != nil {
-		return nil, err
-	}
-	var u unit
-	u.addPlanes(planes, b.Size/3)
-	for _, p := range u.pieces {
-		out = append(out, p...)
-	}
-	return out, nil
 }

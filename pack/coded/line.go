@@ -34,15 +34,16 @@ type line struct {
 
 // unit is one block, or a part of a raw or very large one.
 type unit struct {
-	block  *Block
-	last   bool          // the unit ends its block
-	do     func() error  // nil if nothing is to be done
-	ready  chan struct{} // closed when do is done; nil if do is
-	pieces [][]byte      // what it gives, in order
-	chunks []*chunk      // what the pieces lie in
-	tokens int           // given back when finished
-	counts *counts       // of the symbols, where wanted
-	err    error
+	block   *Block
+	last    bool                        // the unit ends its block
+	do      func() error                // what a worker does to it when encoding, nil if nothing
+	payload func() (*chunk, int, error) // what a worker decodes, nil if nothing
+	ready   chan struct{}               // closed by the worker; nil if there is nothing to do
+	pieces  [][]byte                    // what it gives, in order
+	chunks  []*chunk                    // what the pieces lie in
+	tokens  int                         // given back when finished
+	counts  *counts                     // of the symbols, where wanted
+	err     error
 }
 
 // threadsOf returns the number of workers to start.
@@ -53,13 +54,14 @@ func threadsOf(n int) int {
 	return n
 }
 
-// run finishes the units that fill puts in the line. The error of fill comes
-// after all units that it put, and run returns the first error in order, so
-// that it does not depend on timing.
+// run finishes the units that fill puts in the line and that each thread's serve
+// works on, until poll gives it none. The error of fill comes after all units
+// that it put, and run returns the first error in order, so that it does not
+// depend on timing.
 //
 // If run ends early fill may still be in a call that does not heed ctx, such
 // as reading from a network: run does not wait for it.
-func run(ctx context.Context, threads int, memory int64, fill func(l *line) error, finish func(u *unit) error) error {
+func run(ctx context.Context, threads int, memory int64, fill func(l *line) error, serve func(l *line), finish func(u *unit) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if memory <= 0 {
@@ -83,7 +85,7 @@ func run(ctx context.Context, threads int, memory int64, fill func(l *line) erro
 	defer workers.Wait()
 	defer cancel()
 	for range threads {
-		workers.Go(l.serve)
+		workers.Go(func() { serve(l) })
 	}
 	for {
 		u, err := l.next()
@@ -119,25 +121,28 @@ func (l *line) next() (*unit, error) {
 	return u, l.ctx.Err()
 }
 
-// serve does units until there are no more.
-func (l *line) serve() {
-	for {
+// poll returns a unit that is to be worked on. It returns nil if there is none
+// yet or, if it shall wait, will be none.
+func (l *line) poll(wait bool) *unit {
+	if !wait {
 		select {
-		case u, ok := <-l.work:
-			if !ok {
-				return
-			}
-			u.err = u.do()
-			close(u.ready)
-		case <-l.ctx.Done():
-			return
+		case u := <-l.work:
+			return u
+		default:
+			return nil
 		}
+	}
+	select {
+	case u := <-l.work:
+		return u
+	case <-l.ctx.Done():
+		return nil
 	}
 }
 
 // put appends a unit.
 func (l *line) put(u *unit) error {
-	if u.do != nil {
+	if u.do != nil || u.payload != nil {
 		u.ready = make(chan struct{})
 		select {
 		case l.work <- u:
@@ -183,16 +188,4 @@ func chunksFor(n int64) int64 { return n/chunkBytes + 1 }
 func (u *unit) add(c *chunk, n int) {
 	u.chunks = append(u.chunks, c)
 	u.pieces = append(u.pieces, c[:n])
-}
-
-// addPlanes appends three planes of n bytes each.
-func (u *unit) addPlanes(planes [3][]*chunk, n int64) {
-	for _, plane := range planes {
-		left := n
-		for _, c := range plane {
-			k := min(left, chunkBytes)
-			u.add(c, int(k))
-			left -= k
-		}
-	}
 }

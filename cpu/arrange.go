@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"npack/ternary"
 )
@@ -19,8 +20,11 @@ type matrix struct {
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
 
 // arrangeTile writes a tile of R rows of part, from row on; rows that part does
-// not have count as 0. dst is [blocks][12R] (see [kernels]).
-func arrangeTile(dst []byte, part *ternary.Matrix, row, R, blocks int) {
+// not have count as 0. dst is [blocks][12R] (see [kernels]). It reports false if
+// a weight is both +1 and -1, or 0 with a magnitude, or if a bit is set behind
+// the last column.
+func arrangeTile(dst []byte, part *ternary.Matrix, row, R, blocks int) (valid bool) {
+	var bad uint32
 	const zero = 0x55 // nz̄ of four columns of weight 0
 	n := 4 * R
 	for b := range blocks {
@@ -35,6 +39,10 @@ func arrangeTile(dst []byte, part *ternary.Matrix, row, R, blocks int) {
 		bp, bn, br := part.BP[at:at+part.Stride], part.BN[at:at+part.Stride], part.BR[at:at+part.Stride]
 		for b := range blocks {
 			p, m, h := word(bp, b), word(bn, b), word(br, b)
+			bad |= p&m | h&^(p|m)
+			if b == blocks-1 {
+				bad |= (p | m) &^ (1<<(part.Cols-b*blockCols) - 1) // a shift by 32 gives all bits
+			}
 			// Columns 4s+k of each half, as byte k, bit 2s: first bp and bn,
 			// then br.
 			p0, p1 := spread(p), spread(p>>16)
@@ -45,6 +53,7 @@ func arrangeTile(dst []byte, part *ternary.Matrix, row, R, blocks int) {
 			binary.LittleEndian.PutUint32(tile[2*n:], spread(h)<<1|spread(h>>16))
 		}
 	}
+	return bad == 0
 }
 
 // word returns the bits of block b of a row of a plane; what is behind the
@@ -70,3 +79,42 @@ var spread8 = func() (t [256]uint32) {
 	}
 	return t
 }()
+
+// rowsPad is the number of rows that outputs have room for: whole blocks, since
+// outputs are the next linear's activations.
+func (m *matrix) rowsPad() int { return roundUp(m.rows, blockCols) }
+
+// tile is the number of bytes of a tile of R rows.
+func (m *matrix) tile(R int) int { return m.blocks * 12 * R }
+
+// bytes is what m takes, for tiles of R rows.
+func (m *matrix) bytes(R int) int { return m.rowsPad()/R*m.tile(R) + roundUp(8*m.rowsPad(), 64) }
+
+// place gives m its part of raw and returns the rest.
+func (m *matrix) place(raw []byte, R int) []byte {
+	n, rows := m.rowsPad()/R*m.tile(R), m.rowsPad()
+	m.w, m.lo, m.hi = raw[:n:n], view[float32](raw[n:], rows), view[float32](raw[n+4*rows:], rows)
+	return raw[m.bytes(R):]
+}
+
+// arrange returns the function that arranges rows of m from part of a file,
+// which it may then drop from memory.
+func (m *matrix) arrange(R int, src *ternary.Model) func(part ternary.Tensor, r0 int) error {
+	return func(part ternary.Tensor, r0 int) error {
+		w := part.Ternary
+		for r := 0; r < w.Rows; r += R {
+			i := (r0 + r) / R
+			if !arrangeTile(m.w[i*m.tile(R):][:m.tile(R)], w, r, R, m.blocks) {
+				return fmt.Errorf("%s, rows %d to %d: %w", part.Name, r0+r, min(r0+r+R, m.rows)-1, ErrInvalid)
+			}
+		}
+		copy(m.lo[r0:], w.SLo)
+		copy(m.hi[r0:], w.SHi)
+		if src.Release != nil {
+			src.Release(w.BP)
+			src.Release(w.BN)
+			src.Release(w.BR)
+		}
+		return nil
+	}
+}

@@ -62,8 +62,8 @@ func (in *instance) Options() backend.Options { return in.o }
 func (in *instance) Close() error             { return nil }
 
 func (in *instance) NewSequence(context int) (backend.Sequence, error) {
-	if context < 1 || context > maxAngle {
-		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, maxAngle)
+	if context < 1 || context > MaxPositions {
+		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, MaxPositions)
 	}
 	in.rope.Grow(context)
 	return newSequence(in.c, in.o.KV, context), nil

@@ -92,7 +92,7 @@ const (
 	pio2c = 0x1.3198a2ep-69
 	pio2d = 0x1.b839a252049c1p-104
 
-	maxAngle = 1 << 20 // radians, and so positions: the first frequency is 1
+	MaxPositions = 1 << 20 // radians, and so positions: the first frequency is 1
 )
 
 // sincos returns the sine and cosine of 0 <= x < 2^20 to about 1 ulp of

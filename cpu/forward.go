@@ -1,0 +1,385 @@
+package cpu
+
+import (
+	"math"
+
+	"npack/runtime/backend"
+	"npack/runtime/reference"
+	"npack/ternary"
+)
+
+const (
+	unit      = blockCols // rows that a linear's task is a multiple of
+	segment   = 8         // blocks of a tile that are expanded at once; stays in the first-level cache
+	direct    = 2         // columns up to which a tile is read anew for each
+	tableRows = 64        // rows of an embedding table in a task
+)
+
+// widths are the padded sizes of vectors and of columns in the buffers of a pass.
+type widths struct {
+	hidden, q, kv, ffn int // floats
+	heads              int // floats of the rotated queries
+	fixed              int // digits
+	packed             int // bytes of activations for the tables
+}
+
+// sections are the methods that pools run, bound once: binding a method makes a
+// closure, and a pass must not allocate.
+type sections struct {
+	attnNorm, ffnNorm, finalNorm, quantMix, quantGate, rotary, scores, combine, qkv, o, gateUp, down, table func(w *worker, from, to int)
+}
+
+// prepare makes what depends on the model but not on its weights.
+func (in *instance) prepare() {
+	c := in.c
+	pad := func(n int) int { return roundUp(n, blockCols) }
+	in.pad = widths{
+		hidden: pad(c.Hidden), q: pad(c.QDim()), kv: pad(c.KVDim()), ffn: pad(c.Intermediate),
+		heads:  c.Heads * in.cache.dimPad,
+		packed: pad(c.Hidden) / blockCols * in.k.int8Bytes(in.headPlanes),
+	}
+	in.pad.fixed = max(in.pad.hidden*max(in.planes, in.headPlanes), max(in.pad.q, in.pad.ffn)*in.planes)
+	for _, w := range in.pool.workers {
+		w.vec = make([]float32, max(in.pad.hidden, in.pad.q, in.pad.ffn))
+		w.head = make([]float32, roundUp(in.cache.dimPad, blockCols))
+		w.keys, w.vals = make([]float32, chunk*in.cache.dimPad), make([]float32, chunk*in.cache.dimPad)
+		w.u = make([]byte, segment*64*in.k.rows)
+	}
+	in.sections = sections{
+		attnNorm: in.attnNorm, ffnNorm: in.ffnNorm, finalNorm: in.finalNormed, quantMix: in.quantMix, quantGate: in.quantGate,
+		rotary: in.rotary, scores: in.scores, combine: in.combine,
+		qkv: in.qkv, o: in.attnOut, gateUp: in.gateUp, down: in.ffnDown, table: in.table,
+	}
+}
+
+// reserve makes room for n columns.
+func (in *instance) reserve(n int) {
+	p := &in.pass
+	p.failed.Store(false)
+	if n <= p.room {
+		return
+	}
+	p.room = n
+	p.x, p.q = make([]float32, n*in.pad.hidden), make([]float32, n*in.pad.q)
+	p.k, p.v = make([]float32, n*in.pad.kv), make([]float32, n*in.pad.kv)
+	p.heads, p.mix = make([]float32, n*in.pad.heads), make([]float32, n*in.pad.q)
+	p.gate, p.up = make([]float32, n*in.pad.ffn), make([]float32, n*max(in.pad.ffn, in.pad.hidden))
+	p.fixed, p.scales = make([]int8, n*in.pad.fixed), make([]activations, n)
+	for _, w := range in.pool.workers {
+		w.sums = make([]int32, n*2*3*in.k.rows)
+	}
+}
+
+// layer adds transformer block l to x.
+func (in *instance) layer(l int) error {
+	s, w := &in.sections, &in.layers[l]
+	in.pass.layer = l
+
+	if err := in.columns(s.attnNorm, "attn_norm"); err != nil {
+		return err
+	}
+	in.rows(w.q.rowsPad()+2*w.k.rowsPad(), s.qkv)
+	if err := in.columns(s.rotary, "attn_k or attn_v"); err != nil {
+		return err
+	}
+	if err := in.attention(); err != nil {
+		return err
+	}
+	if err := in.columns(s.quantMix, "attn_output"); err != nil {
+		return err
+	}
+	in.rows(w.o.rowsPad(), s.o)
+
+	if err := in.columns(s.ffnNorm, "ffn_norm"); err != nil {
+		return err
+	}
+	in.rows(w.gate.rowsPad(), s.gateUp)
+	if err := in.columns(s.quantGate, "ffn_down"); err != nil {
+		return err
+	}
+	in.rows(w.down.rowsPad(), s.down)
+	return nil
+}
+
+// rows runs a section over rows of linears, in tasks of unit rows.
+func (in *instance) rows(n int, section func(w *worker, from, to int)) {
+	in.pool.run(n/unit, in.grain(n/unit), section)
+}
+
+// grain is how many of n tasks a worker claims at once: few enough that all end
+// at about the same time.
+func (in *instance) grain(n int) int { return max(1, n/(len(in.pool.workers)*16)) }
+
+// columns runs a section over the columns and returns an error that names name
+// if a value in it was not finite.
+func (in *instance) columns(section func(w *worker, from, to int), name string) error {
+	in.pool.run(len(in.pass.batch), 1, section)
+	return in.check(name)
+}
+
+func (in *instance) check(name string) error {
+	if in.pass.failed.Load() {
+		return backend.Overflow(in.pass.layer, name)
+	}
+	return nil
+}
+
+// norm writes the RMS norm of x to y, both [padded], with weight g; inv is 1/n.
+func (in *instance) norm(w *worker, y, x, g []float32, inv float32) {
+	in.k.vec.squares(&w.lanes, x)
+	r := reference.RSqrt(add(mul(reference.Fold(w.lanes[:]), inv), in.c.RMSEps))
+	in.k.vec.normScale(y, x, g, r)
+}
+
+// quantize writes x [padded] as the fixed-point activations of column i.
+func (in *instance) quantize(i int, x []float32, planes int, bitnet bool) {
+	p, v := &in.pass, in.k.vec
+	most := v.absMax(x)
+	if most >= infBits {
+		p.failed.Store(true)
+		return
+	}
+	m := math.Float32frombits(most)
+	q := p.fixed[i*in.pad.fixed:][:len(x)*planes]
+	a := &p.scales[i]
+	switch {
+	case bitnet:
+		m = max(m, 1e-5)
+		// |x*up| is at most 127 and some ulp, which rounds to 127.
+		a.sum = v.quantize[1](q, x, mul(127, reference.Recip(m)))
+		a.before, a.after = 1, mul(m, 1.0/127)
+	case m < 0x1p-40:
+		clear(q)
+		*a = activations{0, 1, 1}
+	default:
+		up, scale := reference.FixedScale(m, backend.Activations(planes))
+		a.sum = v.quantize[planes](q, x, up)
+		a.before, a.after = scale, 1
+	}
+}
+
+func (in *instance) normed(w *worker, from, to int, g []float32) {
+	for i := from; i < to; i++ {
+		y := w.vec[:in.pad.hidden]
+		in.norm(w, y, in.pass.x[i*in.pad.hidden:][:in.pad.hidden], g, in.invHidden)
+		in.quantize(i, y, in.planes, in.c.Arch == ternary.BitNet)
+	}
+}
+
+func (in *instance) attnNorm(w *worker, from, to int) {
+	in.normed(w, from, to, in.layers[in.pass.layer].attnNorm)
+}
+
+func (in *instance) ffnNorm(w *worker, from, to int) {
+	in.normed(w, from, to, in.layers[in.pass.layer].ffnNorm)
+}
+
+func (in *instance) quantMix(w *worker, from, to int) {
+	for i := from; i < to; i++ {
+		x := in.pass.mix[i*in.pad.q:][:in.pad.q]
+		if g := in.layers[in.pass.layer].attnSubNorm; g != nil {
+			in.norm(w, w.vec[:in.pad.q], x, g, in.invHidden)
+			x = w.vec[:in.pad.q]
+		}
+		in.quantize(i, x, in.planes, in.c.Arch == ternary.BitNet)
+	}
+}
+
+func (in *instance) quantGate(w *worker, from, to int) {
+	for i := from; i < to; i++ {
+		x := in.pass.gate[i*in.pad.ffn:][:in.pad.ffn]
+		if g := in.layers[in.pass.layer].ffnSubNorm; g != nil {
+			in.norm(w, w.vec[:in.pad.ffn], x, g, in.invFFN)
+			x = w.vec[:in.pad.ffn]
+		}
+		in.quantize(i, x, in.planes, in.c.Arch == ternary.BitNet)
+	}
+}
+
+// rotary norms and rotates the heads of queries and keys, and stores keys and
+// values.
+func (in *instance) rotary(w *worker, from, to int) {
+	p, c, l := &in.pass, in.c, &in.layers[in.pass.layer]
+	dim := c.HeadDim
+	for i := from; i < to; i++ {
+		col := &p.batch[i]
+		for h := range c.Heads {
+			x := p.heads[i*in.pad.heads+h*in.cache.dimPad:][:in.cache.dimPad]
+			copy(x, p.q[i*in.pad.q+h*dim:][:dim])
+			in.rotate(w, x, l.qNorm, col.Pos)
+		}
+		seq := p.seqs[col.Run]
+		for h := range c.KVHeads {
+			x := w.head[:in.cache.dimPad]
+			copy(x, p.k[i*in.pad.kv+h*dim:][:dim])
+			in.rotate(w, x, l.kNorm, col.Pos)
+			ok := seq.put(p.layer, 0, h, col.Pos, x)
+			copy(x, p.v[i*in.pad.kv+h*dim:][:dim])
+			if !seq.put(p.layer, 1, h, col.Pos, x) || !ok {
+				p.failed.Store(true)
+			}
+		}
+	}
+}
+
+// rotate norms, if g is not nil, and rotates one head x [dimPad] at position pos.
+func (in *instance) rotate(w *worker, x, g []float32, pos int) {
+	if g != nil {
+		in.norm(w, x, x, g[:len(x)], in.invHead)
+	} else {
+		for d, v := range x {
+			x[d] = reference.Keep(v, 50)
+		}
+	}
+	n := in.rope.Pairs
+	in.k.vec.rotate(x[:n], x[n:2*n], in.rope.Cos[pos*n:][:n], in.rope.Sin[pos*n:][:n])
+}
+
+// linear writes y = W*x for the rows of tasks from to to of m and all columns,
+// column i at y[i*stride], with the fixed-point activations of the pass.
+func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stride int) {
+	p, k, R := &in.pass, in.k, in.k.rows
+	n, planes := len(p.batch), in.planes
+	for t := from * unit / R; t < to*unit/R; t++ {
+		tile := m.w[t*m.tile(R):][:m.tile(R)]
+		size := 2 * planes * R
+		if n <= direct {
+			for i := range n {
+				k.dot[planes](w.sums[i*size:][:size], tile, p.fixed[i*in.pad.fixed:], m.blocks)
+			}
+		} else {
+			clear(w.sums[:n*size])
+			for b := 0; b < m.blocks; b += segment {
+				blocks := min(segment, m.blocks-b)
+				u := w.u[:blocks*64*R]
+				k.expand(u, tile[b*12*R:][:blocks*12*R], blocks)
+				k.dotMany[planes](w.sums[:n*size], u, p.fixed[b*planes*blockCols:], blocks, n, in.pad.fixed)
+			}
+		}
+		lo, hi := m.lo[t*R:][:R], m.hi[t*R:][:R]
+		for i := range n {
+			a := &p.scales[i]
+			k.finish(y[i*stride+t*R:][:R], w.sums[i*size:][:size], lo, hi, planes, a.sum, a.before, a.after)
+		}
+	}
+	if m.bias != nil {
+		for i := range n {
+			for r := from * unit; r < min(to*unit, m.rows); r++ {
+				y[i*stride+r] = add(y[i*stride+r], m.bias[r])
+			}
+		}
+	}
+}
+
+// qkv does its tasks in the rows of q, k and v laid end to end.
+func (in *instance) qkv(w *worker, from, to int) {
+	p, l := &in.pass, &in.layers[in.pass.layer]
+	for _, part := range [...]struct {
+		m      *matrix
+		y      []float32
+		stride int
+	}{{&l.q, p.q, in.pad.q}, {&l.k, p.k, in.pad.kv}, {&l.v, p.v, in.pad.kv}} {
+		n := part.m.rowsPad() / unit
+		if from < n && to > 0 {
+			in.linear(w, part.m, max(from, 0), min(to, n), part.y, part.stride)
+		}
+		from, to = from-n, to-n
+	}
+}
+
+func (in *instance) attnOut(w *worker, from, to int) {
+	in.residual(w, &in.layers[in.pass.layer].o, from, to)
+}
+
+func (in *instance) ffnDown(w *worker, from, to int) {
+	in.residual(w, &in.layers[in.pass.layer].down, from, to)
+}
+
+// residual adds the rows of m to x. Before they are added they lie in up, which
+// nobody needs at that time.
+func (in *instance) residual(w *worker, m *matrix, from, to int) {
+	p := &in.pass
+	y, stride := p.up, in.pad.hidden
+	in.linear(w, m, from, to, y, stride)
+	r0, r1 := from*unit, to*unit
+	for i := range p.batch {
+		in.k.vec.add(p.x[i*in.pad.hidden+r0:i*in.pad.hidden+r1], y[i*stride+r0:i*stride+r1])
+	}
+}
+
+// gateUp writes the middle of the MLP over gate.
+func (in *instance) gateUp(w *worker, from, to int) {
+	p, l := &in.pass, &in.layers[in.pass.layer]
+	in.linear(w, &l.gate, from, to, p.gate, in.pad.ffn)
+	in.linear(w, &l.up, from, to, p.up, in.pad.ffn)
+	for i := range p.batch {
+		r0, r1 := i*in.pad.ffn+from*unit, i*in.pad.ffn+to*unit
+		g, u := p.gate[r0:r1], p.up[r0:r1]
+		if in.c.Arch == ternary.BitNet {
+			squaredReLU(g, u)
+		} else {
+			in.k.vec.siluMul(g, g, u)
+		}
+	}
+}
+
+// squaredReLU sets g = (g'*g')*keep_50(u), g' = keep_50(max(g, 0)).
+func squaredReLU(g, u []float32) {
+	for j, v := range g {
+		v = reference.Keep(max(v, 0), 50)
+		g[j] = mul(mul(v, v), reference.Keep(u[j], 50))
+	}
+}
+
+// logits writes the logits of the columns that want them. The output embedding
+// always takes fixed-point activations, in BitNet too.
+func (in *instance) logits() error {
+	p := &in.pass
+	p.layer, p.wanted = -1, p.wanted[:0]
+	for i := range p.batch {
+		if p.batch[i].Logits != nil {
+			p.wanted = append(p.wanted, i)
+		}
+	}
+	p.packed = resize(p.packed, len(p.wanted)*in.pad.packed)
+	in.pool.run(len(p.wanted), 1, in.sections.finalNorm)
+	if err := in.check("output_norm"); err != nil {
+		return err
+	}
+	if len(p.wanted) > 0 {
+		tasks := (in.head.Rows + tableRows - 1) / tableRows
+		in.pool.run(tasks, in.grain(tasks), in.sections.table)
+	}
+	return nil
+}
+
+func (in *instance) finalNormed(w *worker, from, to int) {
+	p := &in.pass
+	for j := from; j < to; j++ {
+		i := p.wanted[j]
+		y := w.vec[:in.pad.hidden]
+		in.norm(w, y, p.x[i*in.pad.hidden:][:in.pad.hidden], in.finalNorm, in.invHidden)
+		in.quantize(i, y, in.headPlanes, false)
+		in.k.int8Pack(p.packed[j*in.pad.packed:][:in.pad.packed], p.fixed[i*in.pad.fixed:], in.headPlanes, in.pad.hidden/blockCols)
+	}
+}
+
+// table writes the logits of its rows of the output embedding.
+func (in *instance) table(w *worker, from, to int) {
+	p, t := &in.pass, &in.head
+	blocks := t.Cols / blockCols // whole ones: a row's end may be the file's
+	for task := from; task < to; task++ {
+		r0, r1 := task*tableRows, min((task+1)*tableRows, t.Rows)
+		for j, i := range p.wanted {
+			sums := w.dots[:r1-r0]
+			in.k.int8Dot(sums, t.Q[r0*t.Stride:], t.Stride, p.packed[j*in.pad.packed:], in.headPlanes, blocks)
+			x, scale := p.fixed[i*in.pad.fixed:], p.scales[i].before
+			for r, s := range sums {
+				for c, v := range t.Row(r0 + r)[blocks*blockCols:] {
+					s += int64(v) * int64(activation(x, in.headPlanes, blocks, c))
+				}
+				p.batch[i].Logits[r0+r] = mul(float32(s), mul(t.Scale[r0+r], scale))
+			}
+		}
+	}
+}

@@ -1,0 +1,5 @@
+package cpu
+
+import "golang.org/x/sys/unix"
+
+func adviseHuge(b []byte) { _ = unix.Madvise(b, unix.MADV_HUGEPAGE) } // advice: a kernel without huge pages refuses it

@@ -3,7 +3,10 @@ package cpu
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
+	"npack/runtime/backend"
+	"npack/runtime/reference"
 	"npack/ternary"
 )
 
@@ -97,24 +100,27 @@ func (m *matrix) place(raw []byte, R int) []byte {
 	return raw[m.bytes(R):]
 }
 
-// arrange returns the function that arranges rows of m from part of a file,
-// which it may then drop from memory.
-func (m *matrix) arrange(R int, src *ternary.Model) func(part ternary.Tensor, r0 int) error {
-	return func(part ternary.Tensor, r0 int) error {
-		w := part.Ternary
-		for r := 0; r < w.Rows; r += R {
-			i := (r0 + r) / R
-			if !arrangeTile(m.w[i*m.tile(R):][:m.tile(R)], w, r, R, m.blocks) {
-				return fmt.Errorf("%s, rows %d to %d: %w", part.Name, r0+r, min(r0+r+R, m.rows)-1, ErrInvalid)
-			}
+// arrange arranges the rows of m from r0, a multiple of R, on.
+func (m *matrix) arrange(part *ternary.Matrix, r0, R int) error {
+	for r := 0; r < part.Rows; r += R {
+		if !arrangeTile(m.w[(r0+r)/R*m.tile(R):][:m.tile(R)], part, r, R, m.blocks) {
+			return fmt.Errorf("rows %d to %d: %w", r0+r, min(r0+r+R, m.rows)-1, ErrInvalid)
 		}
-		copy(m.lo[r0:], w.SLo)
-		copy(m.hi[r0:], w.SHi)
-		if src.Release != nil {
-			src.Release(w.BP)
-			src.Release(w.BN)
-			src.Release(w.BR)
-		}
-		return nil
 	}
+	copy(m.lo[r0:], part.SLo)
+	copy(m.hi[r0:], part.SHi)
+	return nil
+}
+
+// shape sets all of m but its weights from s.
+func (m *matrix) shape(name string, s *ternary.Matrix) error {
+	if s.Cols > maxCols {
+		return fmt.Errorf("%s has %d columns; kernels take up to %d", name, s.Cols, maxCols)
+	}
+	m.rows, m.cols, m.blocks = s.Rows, s.Cols, roundUp(s.Cols, blockCols)/blockCols
+	m.bias = slices.Clone(s.Bias)
+	for r, b := range m.bias {
+		m.bias[r] = reference.Keep(b, 50)
+	}
+	return backend.CheckTensor(ternary.Tensor{Name: name, Ternary: &ternary.Matrix{Bias: s.Bias}})
 }

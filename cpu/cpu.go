@@ -15,9 +15,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 
 	"npack/runtime/backend"
 	"npack/runtime/reference"
@@ -32,14 +29,29 @@ type Backend struct {
 // Name returns "cpu".
 func (Backend) Name() string { return "cpu" }
 
-// ErrInvalid is wrapped by Load for planes that contradict each other. Whoever
-// needs to know where walks over the model (ternary.Model.Validate).
+// Check reports why this machine cannot run b.
+func (b Backend) Check() error {
+	_, err := choose(b.Kernel)
+	return err
+}
+
+// Kernels returns the name of the set of kernels that b runs, "" if it cannot.
+func (b Backend) Kernels() string {
+	k, err := choose(b.Kernel)
+	if err != nil {
+		return ""
+	}
+	return k.name
+}
+
+// ErrInvalid is wrapped by Load for planes that contradict each other. Where they
+// do, [ternary.Model.Validate] says.
 var ErrInvalid = errors.New("planes of weights contradict each other")
 
 // Load arranges m for the kernels. m may still be in its file (ternary.Model.Rows
 // set). Its matrices are not used afterwards, so their memory is released to the
 // system as they are arranged; its tables and vectors are.
-func (b Backend) Load(m *ternary.Model, o backend.Options) (backend.Instance, error) {
+func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) (backend.Instance, error) {
 	k, err := choose(b.Kernel)
 	if err != nil {
 		return nil, err
@@ -62,7 +74,7 @@ func (b Backend) Load(m *ternary.Model, o backend.Options) (backend.Instance, er
 	if c.Arch == ternary.BitNet {
 		in.planes = 1
 	}
-	if err := in.load(m); err != nil {
+	if err := in.load(ctx, m); err != nil {
 		in.Close()
 		return nil, err
 	}
@@ -114,9 +126,6 @@ type table struct {
 func (in *instance) Config() *ternary.Config  { return in.c }
 func (in *instance) Options() backend.Options { return in.o }
 
-// Kernels returns the name of the set of kernels in use.
-func (in *instance) Kernels() string { return in.k.name }
-
 func (in *instance) Close() error {
 	if in.pool != nil {
 		in.pool.close()
@@ -133,7 +142,7 @@ func (in *instance) Close() error {
 }
 
 // load fills in from m.
-func (in *instance) load(m *ternary.Model) error {
+func (in *instance) load(ctx context.Context, m *ternary.Model) error {
 	if err := backend.CheckEps(&m.Config); err != nil {
 		return err
 	}
@@ -145,11 +154,12 @@ func (in *instance) load(m *ternary.Model) error {
 		d.qNorm, d.kNorm = padded(s.QNorm), padded(s.KNorm)
 		d.attnSubNorm, d.ffnSubNorm = padded(s.AttnSubNorm), padded(s.FFNSubNorm)
 	}
-	jobs, err := in.place(m)
-	if err != nil {
+	if err := in.place(m); err != nil {
 		return err
 	}
-	return runLoads(jobs, in.o.Threads, m)
+	return m.Walk(ctx, ternary.WalkOptions{Threads: in.o.Threads, Progress: in.o.Progress}, unit, func(t, part ternary.Tensor, r0 int) error {
+		return in.fill(m, t, part, r0)
+	})
 }
 
 // padded returns a copy of x with zeros up to a whole block; nil stays nil.
@@ -160,141 +170,83 @@ func padded(x []float32) []float32 {
 	return append(make([]float32, 0, roundUp(len(x), blockCols)), x...)[:roundUp(len(x), blockCols)]
 }
 
-// load is one piece of loading: some rows of a matrix or table, or a whole
-// vector, which is only checked.
-type load struct {
-	t      ternary.Tensor
-	r0, r1 int
-	to     func(part ternary.Tensor, r0 int) error
-}
-
 // place allocates the memory of all matrices, and of tables that are still in a
-// file, and returns the pieces of work that fill it.
-func (in *instance) place(m *ternary.Model) ([]load, error) {
-	var jobs []load
+// file.
+func (in *instance) place(m *ternary.Model) error {
 	size := 0
-	linears := map[*ternary.Matrix]*matrix{}
 	for i := range m.Layers {
 		for j, s := range m.Layers[i].Linears() {
-			if s.Cols > maxCols {
-				return nil, fmt.Errorf("%s has %d columns; kernels take up to %d", ternary.LayerName(i, ternary.Projections[j]), s.Cols, maxCols)
-			}
 			d := in.layers[i].linears()[j]
-			d.rows, d.cols, d.blocks = s.Rows, s.Cols, roundUp(s.Cols, blockCols)/blockCols
-			if s.Bias != nil {
-				if err := backend.CheckTensor(ternary.Tensor{Name: ternary.LayerName(i, ternary.Projections[j]), Ternary: &ternary.Matrix{Bias: s.Bias}}); err != nil {
-					return nil, err
-				}
-				d.bias = slices.Clone(s.Bias)
-				for r, b := range d.bias {
-					d.bias[r] = reference.Keep(b, 50)
-				}
+			if err := d.shape(ternary.LayerName(i, ternary.Projections[j]), s); err != nil {
+				return err
 			}
-			linears[s] = d
 			size += d.bytes(in.k.rows)
 		}
 	}
 	raw, err := allocate(size)
 	if err != nil {
-		return nil, fmt.Errorf("memory for %d bytes of weights: %w", size, err)
+		return fmt.Errorf("memory for %d bytes of weights: %w", size, err)
 	}
 	in.raw = raw
-	for t := range m.Tensors() {
-		switch {
-		case t.Ternary != nil:
-			d := linears[t.Ternary]
+	for i := range in.layers {
+		for _, d := range in.layers[i].linears() {
 			raw = d.place(raw, in.k.rows)
-			for r0, r1 := range rowChunks(t) {
-				jobs = append(jobs, load{t, r0, r1, d.arrange(in.k.rows, m)})
-			}
-		case t.Int8 != nil:
-			d := &in.head
-			if t.Int8 == m.Embed {
-				d = &in.embed
-			}
-			d.Int8Matrix = *t.Int8
-			if m.Rows == nil {
-				jobs = append(jobs, load{t: t})
-				break
-			}
-			if d.raw, err = allocate(t.Int8.Rows * (t.Int8.Stride + 4)); err != nil {
-				return nil, fmt.Errorf("memory for %s: %w", t.Name, err)
-			}
-			d.Scale = view[float32](d.raw, t.Int8.Rows)
-			d.Q = view[int8](d.raw[4*t.Int8.Rows:], t.Int8.Rows*t.Int8.Stride)
-			for r0, r1 := range t.Chunks() {
-				jobs = append(jobs, load{t, r0, r1, d.copyRows})
-			}
-		default:
-			jobs = append(jobs, load{t: t})
 		}
 	}
-	return jobs, nil
-}
-
-// rowChunks is ternary's Chunks in whole blocks of rows, so that no two pieces
-// share a tile.
-func rowChunks(t ternary.Tensor) func(yield func(r0, r1 int) bool) {
-	return func(yield func(r0, r1 int) bool) {
-		rows := t.Ternary.Rows
-		n := roundUp(max(1, (1<<20)/max(1, t.Ternary.Stride)), blockCols)
-		for r := 0; r < rows && yield(r, min(rows, r+n)); r += n {
-		}
+	if err := in.head.place(&m.Head, m.Rows != nil); err != nil || m.Embed == nil {
+		return err
 	}
+	return in.embed.place(m.Embed, m.Rows != nil)
 }
 
-// copyRows fills a table from part of its file.
-func (d *table) copyRows(part ternary.Tensor, r0 int) error {
-	copy(d.Scale[r0:], part.Int8.Scale)
-	copy(d.Q[r0*d.Stride:], part.Int8.Q)
+// place makes d a view of t, or memory for its values if they are in a file.
+func (d *table) place(t *ternary.Int8Matrix, inFile bool) (err error) {
+	d.Int8Matrix = *t
+	if !inFile {
+		return nil
+	}
+	if d.raw, err = allocate(t.Rows * (t.Stride + 4)); err != nil {
+		return fmt.Errorf("memory for an embedding table of %d bytes: %w", t.Rows*(t.Stride+4), err)
+	}
+	d.Scale, d.Q = view[float32](d.raw, t.Rows), view[int8](d.raw[4*t.Rows:], t.Rows*t.Stride)
 	return nil
 }
 
-// runLoads runs the jobs on the given number of threads and returns the first
-// job's error that is found.
-func runLoads(jobs []load, threads int, m *ternary.Model) error {
-	var next atomic.Int64
-	errs := make([]error, len(jobs))
-	var failed atomic.Bool
-	var wg sync.WaitGroup
-	for range min(threads, len(jobs)) {
-		wg.Go(func() {
-			var p ternary.Part
-			for !failed.Load() {
-				i := int(next.Add(1)) - 1
-				if i >= len(jobs) {
-					return
-				}
-				if errs[i] = jobs[i].run(m, &p); errs[i] != nil {
-					failed.Store(true)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (j *load) run(m *ternary.Model, p *ternary.Part) error {
-	part := j.t
-	if j.to != nil {
-		var err error
-		if part, err = m.ReadRows(p, j.t, j.r0, j.r1); err != nil {
-			return err
-		}
-	}
+// fill arranges or copies a part of m's tensor t, rows r0 and on, once it is
+// checked.
+func (in *instance) fill(m *ternary.Model, t, part ternary.Tensor, r0 int) error {
 	if err := backend.CheckTensor(part); err != nil {
 		return err
 	}
-	if j.to != nil {
-		return j.to(part, j.r0)
+	switch {
+	case t.Ternary != nil:
+		if err := in.matrixOf(m, t).arrange(part.Ternary, r0, in.k.rows); err != nil {
+			return fmt.Errorf("%s: %w", t.Name, err)
+		}
+		if m.Release != nil {
+			m.Release(part.Ternary.BP)
+			m.Release(part.Ternary.BN)
+			m.Release(part.Ternary.BR)
+		}
+	case t.Int8 != nil && m.Rows != nil:
+		d := &in.head
+		if t.Int8 == m.Embed {
+			d = &in.embed
+		}
+		copy(d.Scale[r0:], part.Int8.Scale)
+		copy(d.Q[r0*d.Stride:], part.Int8.Q)
 	}
 	return nil
+}
+
+// matrixOf returns what t is arranged into.
+func (in *instance) matrixOf(m *ternary.Model, t ternary.Tensor) *matrix {
+	for j, w := range m.Layers[t.Layer].Linears() {
+		if w == t.Ternary {
+			return in.layers[t.Layer].linears()[j]
+		}
+	}
+	panic("cpu: a matrix that is no linear of its layer")
 }
 
 // Forward runs all columns of all runs through the model, layer by layer. No

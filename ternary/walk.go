@@ -22,6 +22,37 @@ type job struct {
 	do    func() error
 }
 
+// Walk calls visit for all of m, in file order on several goroutines: for a
+// vector once; for a matrix or table t in parts of about a MiB of one plane, rows
+// from r0 on, r0 being a multiple of align. part is valid until visit returns.
+// It stops within one part when ctx ends, and with the first part's error.
+func (m *Model) Walk(ctx context.Context, o WalkOptions, align int, visit func(t, part Tensor, r0 int) error) error {
+	parts := sync.Pool{New: func() any { return new(Part) }}
+	var jobs []job
+	for t := range m.Tensors() {
+		if t.Vector != nil {
+			jobs = append(jobs, job{t.bytes(), func() error { return visit(t, t, 0) }})
+			continue
+		}
+		rows, stride := t.size()
+		perRow := t.bytes() / int64(max(1, rows))
+		n := (max(1, chunkBytes/max(1, stride)) + align - 1) / align * align
+		for r0 := 0; r0 < rows; r0 += n {
+			r1 := min(rows, r0+n)
+			jobs = append(jobs, job{int64(r1-r0) * perRow, func() error {
+				buf := parts.Get().(*Part)
+				defer parts.Put(buf)
+				part, err := m.ReadRows(buf, t, r0, r1)
+				if err != nil {
+					return err
+				}
+				return visit(t, part, r0)
+			}})
+		}
+	}
+	return runJobs(ctx, jobs, o)
+}
+
 // ErrFault is returned by walks over a mapped file that cannot be read any more.
 var ErrFault = errors.New("a mapped file cannot be read: it was cut short while open, or its disk failed")
 

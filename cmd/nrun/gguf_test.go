@@ -69,7 +69,7 @@ func TestGGUFLogits(t *testing.T) {
 // logits runs ids and returns the logits after each.
 func logits(t *testing.T, m *ternary.Model, ids []int32) []float32 {
 	t.Helper()
-	inst, err := reference.Backend{}.Load(m, backend.Options{Threads: 2, Activations: backend.Exact, KV: backend.KVF32})
+	inst, err := reference.Backend{}.Load(context.Background(), m, backend.Options{Threads: 2, Activations: backend.Exact, KV: backend.KVF32})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cpu"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/runtime/backend"
@@ -22,6 +23,7 @@ func infoCommand() *urfave.Command {
 		Description: cli.Examples("nrun info", "nrun info --json"),
 		Flags: []urfave.Flag{
 			&urfave.StringFlag{Name: "backend", Usage: "`NAME` to choose instead of the best"},
+			&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels to choose instead of the best"},
 			jsonFlag(),
 		},
 		Action: info,
@@ -39,6 +41,7 @@ type machineInfo struct {
 	Threads  machine.Threads `json:"threads"`
 	Memory   machine.Memory  `json:"memory"`
 	Backends []backendInfo   `json:"backends"`
+	Kernels  []cpu.Kernels   `json:"kernels"` // of backend cpu, best first
 	Chosen   string          `json:"chosen"`
 	Why      string          `json:"why"`
 }
@@ -60,7 +63,7 @@ func info(c *urfave.Context) error {
 	if _, err := cli.Positionals(c, 0, 0); err != nil {
 		return err
 	}
-	b, why, err := chooseBackend(c.String("backend"))
+	_, b, why, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
 	if err != nil {
 		return err
 	}
@@ -68,11 +71,12 @@ func info(c *urfave.Context) error {
 		Version: cli.Build(), Numerics: backend.NumericsVersion,
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 		CPU: machine.ReadCPU(), Threads: machine.ReadThreads(), Memory: machine.ReadMemory(),
-		Chosen: b.Name(), Why: why,
+		Kernels: cpu.KernelSets(),
+		Chosen:  b.Name(), Why: why,
 	}
 	for _, e := range backends {
 		i := backendInfo{Name: e.name, About: e.about, Usable: true}
-		if _, err := e.make(); err != nil {
+		if _, err := e.make(""); err != nil {
 			i.Usable, i.Why = false, err.Error()
 		}
 		out.Backends = append(out.Backends, i)
@@ -109,6 +113,20 @@ func info(c *urfave.Context) error {
 			state += "; chosen: " + out.Why
 		}
 		row("backend", "%s: %s", i.Name, state)
+	}
+	used := ""
+	if k, ok := b.(cpu.Backend); ok {
+		used = k.Kernels()
+	}
+	for _, k := range out.Kernels {
+		state := k.About
+		if !k.Present {
+			state += "; this processor lacks them"
+		}
+		if k.Name == used {
+			state += "; chosen"
+		}
+		row("cpu kernels", "%s: %s", k.Name, state)
 	}
 	return tw.Flush()
 }

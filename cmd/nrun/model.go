@@ -128,22 +128,28 @@ func (p *packOf) Model() (*ternary.Model, error) {
 	return p.src.Model(), nil
 }
 
-// Validate checks that the model can be run and walks over all its weights, so
-// that no kernel can meet a plane that breaks a rule. It also brings a mapped
-// file into memory.
-func (p *packOf) Validate(c *urfave.Context, threads int) error {
+// runnable opens the model and checks that a forward pass is defined for it: a
+// file may hold others.
+func (p *packOf) runnable() error {
 	m, err := p.Model()
 	if err != nil {
 		return err
 	}
-	// A file may hold a model that no forward pass is defined for.
-	if err := m.Config.Validate(); err != nil {
-		var e *pack.Error
-		if err = p.src.Place(err); errors.As(err, &e) {
-			e.Kind = pack.ErrUnsupported
-		}
-		return err
+	err = m.Config.Validate()
+	if err == nil {
+		return nil
 	}
+	var e *pack.Error
+	if err = p.src.Place(err); errors.As(err, &e) {
+		e.Kind = pack.ErrUnsupported
+	}
+	return err
+}
+
+// Validate walks over all weights of a runnable model, so that no kernel can
+// meet a plane that breaks a rule. It also brings a mapped file into memory.
+func (p *packOf) Validate(c *urfave.Context, threads int) error {
+	m := p.src.Model()
 	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
 	defer bar.Done()
 	// The weights are wanted in memory from now on: GGUF gathers them there.
@@ -153,7 +159,7 @@ func (p *packOf) Validate(c *urfave.Context, threads int) error {
 	}}); err != nil {
 		return p.src.Place(err)
 	}
-	_, err = m.Survey(c.Context, ternary.WalkOptions{Threads: threads, Progress: func(done, total int64) {
+	_, err := m.Survey(c.Context, ternary.WalkOptions{Threads: threads, Progress: func(done, total int64) {
 		bar.Show("checking weights", done, total)
 	}})
 	return p.src.Place(err)

@@ -8,6 +8,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cpu"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/pack"
@@ -18,42 +19,57 @@ import (
 )
 
 // backends is the table of what can run a model, best first.
-var backends = []struct {
+var backends = []backendEntry{
+	{"cpu", "vector instructions of the processor", true, func(kernel string) (backend.Backend, error) {
+		b := cpu.Backend{Kernel: kernel}
+		return b, b.Check()
+	}},
+	{"reference", "plain Go, the definition of right; slow", false, func(kernel string) (backend.Backend, error) {
+		if kernel != "" {
+			return nil, errors.New("it has no --cpu-kernel")
+		}
+		return reference.Backend{}, nil
+	}},
+}
+
+type backendEntry struct {
 	name, about string
-	make        func() (backend.Backend, error) // an error says why this machine cannot
-}{
-	{"reference", "plain Go, the definition of right; slow", func() (backend.Backend, error) { return reference.Backend{}, nil }},
+	checks      bool                                         // loading looks at all weights, also those still in a file
+	make        func(kernel string) (backend.Backend, error) // an error says why this machine cannot
 }
 
 // chooseBackend returns the backend of that name, or for "" the first that
-// this machine can run, and why it was chosen.
-func chooseBackend(name string) (b backend.Backend, why string, err error) {
+// this machine can run, and why it was chosen. kernel names the processor's
+// kernels, "" being the best.
+func chooseBackend(name, kernel string) (e *backendEntry, b backend.Backend, why string, err error) {
 	var names []string
-	for _, e := range backends {
+	for i := range backends {
+		e := &backends[i]
 		names = append(names, e.name)
 		if name != "" && e.name != name {
 			continue
 		}
-		if b, err = e.make(); err == nil {
+		if b, err = e.make(kernel); err == nil {
 			if name != "" {
-				return b, "asked for with --backend", nil
+				return e, b, "asked for with --backend", nil
 			}
-			return b, "the fastest that this program has for this machine", nil
+			return e, b, "the fastest that this program has for this machine", nil
 		}
-		if name != "" {
-			return nil, "", fmt.Errorf("backend %q: %w", name, err)
+		if name != "" || kernel != "" {
+			return nil, nil, "", cli.Usagef("nrun info lists backends and kernels", "backend %q: %s", e.name, err)
 		}
 	}
 	if name != "" {
-		return nil, "", cli.Usagef("backends: "+strings.Join(names, ", "), "unknown backend %q", name)
+		return nil, nil, "", cli.Usagef("backends: "+strings.Join(names, ", "), "unknown backend %q", name)
 	}
-	return nil, "", err
+	return nil, nil, "", err
 }
 
 // runFlags are the flags of every command that runs a model.
 func runFlags() []urfave.Flag {
 	return append(memoryFlags(),
 		&urfave.StringFlag{Name: "backend", Usage: "`NAME` of what runs the model; see nrun info"},
+		&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels; never changes the text", DefaultText: "the best"},
 		&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "use `N` threads; never changes the text", DefaultText: "what this process may use"},
 		&urfave.StringFlag{Name: "activations", Value: "exact", Usage: "`WIDTH` of activations: exact, int16 or int8"},
 	)
@@ -105,7 +121,7 @@ func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	if o.Threads == 0 {
 		o.Threads = machine.ReadThreads().Use
 	}
-	b, _, err := chooseBackend(c.String("backend"))
+	e, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +133,38 @@ func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Validate(c, o.Threads); err != nil {
+	inst, err := p.load(c, e, b, o)
+	if err != nil {
 		return nil, err
 	}
-	inst, err := b.Load(m, o)
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", p.Name, err)
-	}
 	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Window: w, Load: time.Since(start)}, nil
+}
+
+// load loads the model, which is checked on the way: by the backend itself where
+// it looks at every weight, so that a file is read once, else by a walk before.
+func (p *packOf) load(c *urfave.Context, e *backendEntry, b backend.Backend, o backend.Options) (backend.Instance, error) {
+	if err := p.runnable(); err != nil {
+		return nil, err
+	}
+	if !e.checks {
+		if err := p.Validate(c, o.Threads); err != nil {
+			return nil, err
+		}
+	}
+	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
+	defer bar.Done()
+	o.Progress = func(done, total int64) { bar.Show("loading weights", done, total) }
+	inst, err := b.Load(c.Context, p.src.Model(), o)
+	if err == nil {
+		return inst, nil
+	}
+	// What is wrong with a file, and where, its walk says better.
+	if e.checks && c.Context.Err() == nil && !errors.Is(err, ternary.ErrFault) {
+		if err := p.Validate(c, o.Threads); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%q: %w", p.Name, p.src.Place(err))
 }
 
 // Close unloads the model; the pack stays open.

@@ -36,11 +36,15 @@ const (
 )
 
 // Options say how a model is to be run. They are part of what defines the
-// bits of the logits, except Threads.
+// bits of the logits, except Threads and Progress.
 type Options struct {
 	Activations Activations // 0 means Exact
 	KV          KV
 	Threads     int // 0 means the backend's own choice
+
+	// Progress, if set, is told while a model is loaded how many bytes of how
+	// many are done.
+	Progress func(done, total int64)
 }
 
 // Backend runs models on one kind of device.
@@ -50,7 +54,8 @@ type Backend interface {
 	// Load prepares m. The instance keeps using m's memory until it is closed.
 	// It returns an error wrapping [ErrRefused] for weights that NUMERICS.md
 	// refuses.
-	Load(m *ternary.Model, o Options) (Instance, error)
+	// It ends early when ctx does.
+	Load(ctx context.Context, m *ternary.Model, o Options) (Instance, error)
 }
 
 // Instance is a loaded model. It may be used by one goroutine at a time.

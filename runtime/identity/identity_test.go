@@ -19,7 +19,7 @@ import (
 
 func load(t *testing.T) backend.Instance {
 	t.Helper()
-	inst, err := reference.Backend{}.Load(ternarytest.Model(ternarytest.All()[0].Spec), backend.Options{})
+	inst, err := reference.Backend{}.Load(context.Background(), ternarytest.Model(ternarytest.All()[0].Spec), backend.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func ExampleCompare() {
-	inst, _ := reference.Backend{}.Load(ternarytest.Model(ternarytest.Spec{Seed: 1, Config: ternary.Config{
+	inst, _ := reference.Backend{}.Load(context.Background(), ternarytest.Model(ternarytest.Spec{Seed: 1, Config: ternary.Config{
 		Arch: ternary.Qwen3, Layers: 1, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 16, RotaryDims: 16,
 		Intermediate: 64, Vocab: 16, MaxPosition: 64, RMSEps: 1e-6, RopeTheta: 10000, Tied: true}}), backend.Options{})
 	r, err := Compare(context.Background(), inst, []Trajectory{{Prompt: []int32{1, 2}, IDs: []int32{3}}}, nil)

@@ -1,6 +1,7 @@
 package reference_test
 
 import (
+	"context"
 	"math"
 	"os"
 	"runtime"
@@ -210,7 +211,7 @@ func TestAgainstFloat64(t *testing.T) {
 			}
 		}
 		for k, o := range options {
-			in, err := reference.Backend{}.Load(m, o)
+			in, err := reference.Backend{}.Load(context.Background(), m, o)
 			if err != nil {
 				t.Fatal(err)
 			}

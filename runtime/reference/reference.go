@@ -28,7 +28,7 @@ type Backend struct{}
 func (Backend) Name() string { return "reference" }
 
 // Load prepares m, which must be valid ([ternary.Model.Validate]).
-func (Backend) Load(m *ternary.Model, o backend.Options) (backend.Instance, error) {
+func (Backend) Load(_ context.Context, m *ternary.Model, o backend.Options) (backend.Instance, error) {
 	if err := backend.CheckWeights(m); err != nil {
 		return nil, err
 	}

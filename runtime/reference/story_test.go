@@ -107,7 +107,7 @@ func TestSimulationBits(t *testing.T) {
 				model, paths = storydraft.Container, storydraft.Trajectories
 			}
 			m := open(t, model)
-			in, err := reference.Backend{}.Load(m, o)
+			in, err := reference.Backend{}.Load(context.Background(), m, o)
 			if err != nil {
 				t.Fatal(err)
 			}

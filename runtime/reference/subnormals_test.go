@@ -3,6 +3,7 @@
 package reference_test
 
 import (
+	"context"
 	"testing"
 
 	"npack/runtime/backend"
@@ -29,7 +30,7 @@ func TestNoSubnormals(t *testing.T) {
 	}
 	m := open(t, story.Container)
 	for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
-		in, err := reference.Backend{}.Load(m, backend.Options{KV: kv})
+		in, err := reference.Backend{}.Load(context.Background(), m, backend.Options{KV: kv})
 		if err != nil {
 			t.Fatal(err)
 		}

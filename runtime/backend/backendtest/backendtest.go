@@ -338,7 +338,7 @@ func refusals(t *testing.T, b backend.Backend) {
 	} {
 		m := defaultModel()
 		c.harm(m)
-		in, err := b.Load(m, backend.Options{})
+		in, err := b.Load(context.Background(), m, backend.Options{})
 		if err == nil {
 			in.Close()
 		}
@@ -356,7 +356,7 @@ func fill(x []float32, v float32) {
 
 func load(t testing.TB, b backend.Backend, m *ternary.Model, o backend.Options) backend.Instance {
 	t.Helper()
-	in, err := b.Load(m, o)
+	in, err := b.Load(context.Background(), m, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func expandCommand() *urfave.Command {
 			"MANIFEST.json or a .sha256 file beside IN or OUT says it, its sha256 are right, all in one\n" +
 			"pass. What goes to standard output has left before that: look at the exit status.\n\n" +
 			"If it is interrupted, OUT.part and OUT.part.json stay, and the same command goes on from the\n" +
-			"last whole block. That takes a .tv4z and named files.\n\n" +
+			"last whole block. That takes a .tv4z and named files. A disk that becomes full leaves nothing.\n\n" +
 			"Exit status: 0 done, 3 other bytes than pinned, 4 corrupt, 5 incomplete, 7 not a model,\n" +
 			"8 no space, 130 interrupted.\n\n" +
 			cli.Examples("npack expand model.tv4z", "npack expand model.tv4z /models/model.bin", "curl … | npack expand - model.bin"),

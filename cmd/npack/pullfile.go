@@ -363,7 +363,7 @@ func (p *pulling) expand(w *wanted, f *pulled, t expand.Transport) error {
 	if err != nil {
 		return err
 	}
-	res, err := expand.File(p.c.Context, w.out, t, expand.Options{Want: w.want, Threads: n})
+	res, err := expand.File(p.c.Context, w.out, t, expand.Options{Want: w.want, Threads: n, KeepFull: true})
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,10 @@ type Options struct {
 	// Again is told that a part of the output that was there, of kept bytes,
 	// is of no use. It may be nil.
 	Again func(kept int64)
+	// KeepFull has a disk that becomes full leave the part, as what ends a run
+	// for other reasons does: where the transport comes over a line, what is
+	// there took hours.
+	KeepFull bool
 }
 
 // Result says what was made.
@@ -69,8 +73,9 @@ const maxRestarts = 4
 
 // File writes the container of t to path. Structure, every weight's rules, MD5
 // and, if o.Want is given, size and sha256 are right before the file has its
-// name. If it fails for reasons outside the transport, what is there stays as
-// NAME.part with a journal of its blocks; otherwise nothing stays.
+// name. If it is interrupted or the transport cannot be read on, what is there
+// stays as NAME.part with a journal of its blocks; otherwise nothing stays, and
+// nothing if the disk becomes full, but for o.KeepFull.
 func File(ctx context.Context, path string, t Transport, o Options) (*Result, error) {
 	part, err := outfile.OpenPart(path)
 	if err != nil {
@@ -82,7 +87,9 @@ func File(ctx context.Context, path string, t Transport, o Options) (*Result, er
 		err := e.run(ctx)
 		if err == nil {
 			e.res.Restarts = n
-			return &e.res, part.Commit()
+			if err = part.Commit(); err == nil {
+				return &e.res, nil
+			}
 		}
 		bad := errors.Is(err, pack.ErrCorrupt) || errors.Is(err, pack.ErrNotEqual) || errors.Is(err, pack.ErrNotModel) || errors.Is(err, pack.ErrUnsupported)
 		again := t.Again != nil && t.Again(err) || bad && e.res.Resumed > 0 // the rest may be of another
@@ -95,6 +102,12 @@ func File(ctx context.Context, path string, t Transport, o Options) (*Result, er
 			return nil, errors.Join(err, part.Remove())
 		case len(e.state.Marks) == 0 || e.state.Key == "":
 			return nil, errors.Join(err, part.Remove()) // nothing to go on from
+		case e.wrote && errors.Is(err, pack.ErrNoSpace):
+			if !o.KeepFull {
+				return nil, errors.Join(withoutPart(err, e.state.Header.SourceSize), part.Remove())
+			}
+			_ = e.save() // the last one will do where there is no room for another
+			return nil, err
 		default:
 			return nil, errors.Join(err, e.save())
 		}
@@ -108,8 +121,21 @@ type expansion struct {
 	part *outfile.Part
 	res  Result
 
+	wrote bool // or was about to: there was room at the start
 	mu    sync.Mutex
 	state state
+}
+
+// withoutPart replaces the hint of an error that says how far the disk took a
+// container of size bytes.
+func withoutPart(err error, size int64) error {
+	p := (*pack.Error)(nil)
+	if !errors.As(err, &p) {
+		return err
+	}
+	e := *p
+	e.Hint = fmt.Sprintf("nothing was left behind: free %d bytes and run the same command again", size)
+	return &e
 }
 
 func (e *expansion) forget() error {
@@ -182,6 +208,7 @@ func (e *expansion) run(ctx context.Context) error {
 		return err
 	}
 
+	e.wrote = true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := e.journal(cancel)

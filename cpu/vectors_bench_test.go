@@ -54,12 +54,15 @@ func BenchmarkVectors(b *testing.B) {
 		{"addScaled", d, 12 * d, func(v *vectors) { v.addScaled(o, x[:d], 0.5) }},
 		{"scale", d, 8 * d, func(v *vectors) { v.scale(o, 1) }},
 	} {
-		benchSets(b, bench.name, func(b *testing.B, v *vectors) {
-			b.SetBytes(int64(bench.bytes))
-			for b.Loop() {
-				bench.f(v)
-			}
-			b.ReportMetric(float64(b.N)*float64(bench.elements)/float64(b.Elapsed().Nanoseconds()), "elements/ns")
+		b.Run(bench.name, func(b *testing.B) {
+			benchSets(b, func(b *testing.B, k *kernels) {
+				b.SetBytes(int64(bench.bytes))
+				b.ReportAllocs()
+				for b.Loop() {
+					bench.f(k.vec)
+				}
+				b.ReportMetric(float64(b.N)*float64(bench.elements)/float64(b.Elapsed().Nanoseconds()), "elements/ns")
+			})
 		})
 	}
 }
@@ -68,13 +71,16 @@ func BenchmarkVectors(b *testing.B) {
 // one new token on one thread, with an f16 cache of that many tokens.
 func BenchmarkTokenFloats(b *testing.B) {
 	for _, depth := range []int{0, 8192} {
-		benchSets(b, fmt.Sprintf("depth=%d", depth), func(b *testing.B, v *vectors) {
+		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
 			l := newBenchLayer(depth + 1)
-			b.SetBytes(int64(2 * 2 * len(l.k))) // keys and values
-			for b.Loop() {
-				l.run(v)
-			}
-			b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N)*benchLayers, "ms/token")
+			benchSets(b, func(b *testing.B, k *kernels) {
+				b.SetBytes(int64(2 * 2 * len(l.k))) // keys and values
+				b.ReportAllocs()
+				for b.Loop() {
+					l.run(k.vec)
+				}
+				b.ReportMetric(b.Elapsed().Seconds()*1e3/float64(b.N)*benchLayers, "ms/token")
+			})
 		})
 	}
 }
@@ -171,19 +177,6 @@ func (l *benchLayer) attend(v *vectors, kvHead int) {
 			v.addScaled(out, l.o[h][chunk*benchD:][:benchD], reference.Exp(m-l.m[h][0]))
 		}
 		v.scale(out, 0.01)
-	}
-}
-
-// benchSets runs f for every set of kernels that this machine can run.
-func benchSets(b *testing.B, name string, f func(b *testing.B, v *vectors)) {
-	for _, k := range sets() {
-		b.Run(name+"/"+k.name, func(b *testing.B) {
-			if !k.present() {
-				b.Skip("this processor lacks the instructions")
-			}
-			b.ReportAllocs()
-			f(b, k.vec)
-		})
 	}
 }
 

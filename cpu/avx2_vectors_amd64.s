@@ -1309,30 +1309,28 @@ four:
 	MOVQ  R9, DX
 
 fourDims:
-	VMOVUPS (DX), Y9
-	VMOVUPS 32(DX), Y10
-	VMULPS  (SI), Y9, Y11
-	VADDPS  Y11, Y1, Y1
-	VMULPS  32(SI), Y10, Y11
-	VADDPS  Y11, Y5, Y5
-	VMULPS  (SI)(BX*1), Y9, Y11
-	VADDPS  Y11, Y2, Y2
-	VMULPS  32(SI)(BX*1), Y10, Y11
-	VADDPS  Y11, Y6, Y6
-	VMULPS  (SI)(BX*2), Y9, Y11
-	VADDPS  Y11, Y3, Y3
-	VMULPS  32(SI)(BX*2), Y10, Y11
-	VADDPS  Y11, Y7, Y7
-	VMULPS  (SI)(DI*1), Y9, Y9
-	VADDPS  Y9, Y4, Y4
-	VMULPS  32(SI)(DI*1), Y10, Y9
-	VADDPS  Y9, Y8, Y8
-	ADDQ    $0x00000040, DX
-	ADDQ    $0x00000040, SI
-	CMPQ    DX, R8
-	JNE     fourDims
-
-	// fold: operands of an addition may change places
+	VMOVUPS    (DX), Y9
+	VMOVUPS    32(DX), Y10
+	VMULPS     (SI), Y9, Y11
+	VADDPS     Y11, Y1, Y1
+	VMULPS     32(SI), Y10, Y11
+	VADDPS     Y11, Y5, Y5
+	VMULPS     (SI)(BX*1), Y9, Y11
+	VADDPS     Y11, Y2, Y2
+	VMULPS     32(SI)(BX*1), Y10, Y11
+	VADDPS     Y11, Y6, Y6
+	VMULPS     (SI)(BX*2), Y9, Y11
+	VADDPS     Y11, Y3, Y3
+	VMULPS     32(SI)(BX*2), Y10, Y11
+	VADDPS     Y11, Y7, Y7
+	VMULPS     (SI)(DI*1), Y9, Y9
+	VADDPS     Y9, Y4, Y4
+	VMULPS     32(SI)(DI*1), Y10, Y9
+	VADDPS     Y9, Y8, Y8
+	ADDQ       $0x00000040, DX
+	ADDQ       $0x00000040, SI
+	CMPQ       DX, R8
+	JNE        fourDims
 	VADDPS     Y5, Y1, Y1
 	VADDPS     Y6, Y2, Y2
 	VADDPS     Y7, Y3, Y3
@@ -1349,7 +1347,7 @@ fourDims:
 	VMOVSHDUP  Y1, Y5
 	VADDPS     Y5, Y1, Y1
 
-	// keys 0, 2 and 1, 3 are in the even places of the halves
+	// sums 0, 2 and 1, 3 are in the even places of the halves
 	VEXTRACTF128 $0x01, Y1, X2
 	VMOVSLDUP    X2, X2
 	VBLENDPS     $0x0a, X2, X1, X2
@@ -1542,3 +1540,1066 @@ DATA twoToMinus40<>+20(SB)/4, $0x2b800000
 DATA twoToMinus40<>+24(SB)/4, $0x2b800000
 DATA twoToMinus40<>+28(SB)/4, $0x2b800000
 GLOBL twoToMinus40<>(SB), RODATA|NOPTR, $32
+
+// func scoresHalf1AVX2(s *float32, q *float32, k *uint16, ahead *uint16, dim int, n int, scale float32)
+// Requires: AVX, AVX2, CMOV, F16C, MMX+
+TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-52
+	MOVQ         s+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         k+16(FP), DX
+	MOVQ         ahead+24(FP), BX
+	MOVQ         dim+32(FP), SI
+	MOVQ         n+40(FP), DI
+	VBROADCASTSS scale+48(FP), Y0
+	ADDQ         SI, SI
+	LEAQ         (CX)(SI*2), R9
+
+next:
+	XORQ    R8, R8
+	LEAQ    (R8)(SI*1), R10
+	CMPQ    DI, $0x00000002
+	CMOVQLT R8, R10
+	LEAQ    (R10)(SI*1), R11
+	CMPQ    DI, $0x00000003
+	CMOVQLT R10, R11
+	LEAQ    (R11)(SI*1), R12
+	CMPQ    DI, $0x00000004
+	CMOVQLT R11, R12
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	VPXOR   Y8, Y8, Y8
+	MOVQ    CX, R8
+
+dims:
+	PREFETCHT1 (BX)
+	PREFETCHT1 64(BX)
+	ADDQ       $0x00000080, BX
+	VCVTPH2PS  (DX), Y9
+	VCVTPH2PS  (DX)(R10*1), Y10
+	VCVTPH2PS  (DX)(R11*1), Y11
+	VCVTPH2PS  (DX)(R12*1), Y12
+	VMOVUPS    (R8), Y13
+	VMULPS     Y13, Y9, Y9
+	VADDPS     Y9, Y1, Y1
+	VMULPS     Y13, Y10, Y9
+	VADDPS     Y9, Y2, Y2
+	VMULPS     Y13, Y11, Y9
+	VADDPS     Y9, Y3, Y3
+	VMULPS     Y13, Y12, Y9
+	VADDPS     Y9, Y4, Y4
+	VCVTPH2PS  16(DX), Y9
+	VCVTPH2PS  16(DX)(R10*1), Y10
+	VCVTPH2PS  16(DX)(R11*1), Y11
+	VCVTPH2PS  16(DX)(R12*1), Y12
+	VMOVUPS    32(R8), Y13
+	VMULPS     Y13, Y9, Y9
+	VADDPS     Y9, Y5, Y5
+	VMULPS     Y13, Y10, Y9
+	VADDPS     Y9, Y6, Y6
+	VMULPS     Y13, Y11, Y9
+	VADDPS     Y9, Y7, Y7
+	VMULPS     Y13, Y12, Y9
+	VADDPS     Y9, Y8, Y8
+	ADDQ       $0x00000040, R8
+	ADDQ       $0x00000020, DX
+	CMPQ       R8, R9
+	JNE        dims
+	VADDPS     Y5, Y1, Y1
+	VADDPS     Y6, Y2, Y2
+	VADDPS     Y7, Y3, Y3
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x21, Y2, Y1, Y5
+	VBLENDPS   $0xf0, Y2, Y1, Y1
+	VADDPS     Y5, Y1, Y1
+	VPERM2F128 $0x21, Y4, Y3, Y7
+	VBLENDPS   $0xf0, Y4, Y3, Y3
+	VADDPS     Y7, Y3, Y3
+	VSHUFPS    $0x4e, Y3, Y1, Y5
+	VBLENDPS   $0xcc, Y3, Y1, Y1
+	VADDPS     Y5, Y1, Y1
+	VMOVSHDUP  Y1, Y5
+	VADDPS     Y5, Y1, Y1
+
+	// sums 0, 2 and 1, 3 are in the even places of the halves
+	VEXTRACTF128 $0x01, Y1, X2
+	VMOVSLDUP    X2, X2
+	VBLENDPS     $0x0a, X2, X1, X2
+	VMULPS       X0, X2, X2
+	VMOVUPS      X2, (AX)
+	ADDQ         SI, DX
+	ADDQ         SI, DX
+	ADDQ         SI, DX
+	ADDQ         $0x00000010, AX
+	SUBQ         $0x00000004, DI
+	JG           next
+	VZEROUPPER
+	RET
+
+// func mixHalf1AVX2(o *float32, p *float32, v *uint16, ahead *uint16, dim int, n int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·mixHalf1AVX2(SB), NOSPLIT, $0-48
+	MOVQ o+0(FP), AX
+	MOVQ p+8(FP), CX
+	MOVQ v+16(FP), DX
+	MOVQ ahead+24(FP), BX
+	MOVQ dim+32(FP), SI
+	MOVQ n+40(FP), DI
+	LEAQ (SI)(SI*1), R8
+	JMP  by64Check
+
+by64:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  CX, R9
+	MOVQ  DX, R10
+	MOVQ  DI, R11
+
+by64Value:
+	PREFETCHT1   (BX)
+	PREFETCHT1   64(BX)
+	ADDQ         $0x00000080, BX
+	VBROADCASTSS (R9), Y8
+	VCVTPH2PS    (R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y0, Y0
+	VCVTPH2PS    16(R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y1, Y1
+	VCVTPH2PS    32(R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y2, Y2
+	VCVTPH2PS    48(R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y3, Y3
+	VCVTPH2PS    64(R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y4, Y4
+	VCVTPH2PS    80(R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y5, Y5
+	VCVTPH2PS    96(R10), Y9
+	VMULPS       Y8, Y9, Y9
+	VADDPS       Y9, Y6, Y6
+	VCVTPH2PS    112(R10), Y9
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $0x00000004, R9
+	ADDQ         R8, R10
+	DECQ         R11
+	JNZ          by64Value
+	VANDPS       signless<>+0(SB), Y0, Y8
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y8, Y8
+	VANDPS       Y8, Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VANDPS       signless<>+0(SB), Y1, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VANDPS       signless<>+0(SB), Y2, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VANDPS       signless<>+0(SB), Y3, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	VANDPS       signless<>+0(SB), Y4, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y4, Y4
+	VMOVUPS      Y4, 128(AX)
+	VANDPS       signless<>+0(SB), Y5, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y5, Y5
+	VMOVUPS      Y5, 160(AX)
+	VANDPS       signless<>+0(SB), Y6, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y6, Y6
+	VMOVUPS      Y6, 192(AX)
+	VANDPS       signless<>+0(SB), Y7, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y7, Y7
+	VMOVUPS      Y7, 224(AX)
+	ADDQ         $0x00000100, AX
+	ADDQ         $0x00000080, DX
+	SUBQ         $0x00000040, SI
+
+by64Check:
+	CMPQ SI, $0x00000040
+	JGE  by64
+	JMP  by16Check
+
+by16:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  CX, R9
+	MOVQ  DX, R10
+	MOVQ  DI, R11
+
+by16Value:
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000020, BX
+	VBROADCASTSS (R9), Y2
+	VCVTPH2PS    (R10), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y3, Y0, Y0
+	VCVTPH2PS    16(R10), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $0x00000004, R9
+	ADDQ         R8, R10
+	DECQ         R11
+	JNZ          by16Value
+	VANDPS       signless<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y2, Y2
+	VANDPS       Y2, Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VANDPS       signless<>+0(SB), Y1, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000010, SI
+
+by16Check:
+	CMPQ SI, $0x00000010
+	JGE  by16
+	VZEROUPPER
+	RET
+
+// func scoresHalf2AVX2(s *float32, q *float32, k *uint16, ahead *uint16, dim int, n int, scale float32)
+// Requires: AVX, AVX2, CMOV, F16C, MMX+
+TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-52
+	MOVQ         s+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         k+16(FP), DX
+	MOVQ         ahead+24(FP), BX
+	MOVQ         dim+32(FP), SI
+	MOVQ         n+40(FP), DI
+	VBROADCASTSS scale+48(FP), Y0
+	ADDQ         SI, SI
+	LEAQ         (CX)(SI*2), R9
+	LEAQ         (SI)(SI*1), R10
+
+next:
+	XORQ    R8, R8
+	LEAQ    (R8)(SI*1), R11
+	CMPQ    DI, $0x00000002
+	CMOVQLT R8, R11
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	VPXOR   Y8, Y8, Y8
+	MOVQ    CX, R8
+
+dims:
+	PREFETCHT1 (BX)
+	ADDQ       $0x00000040, BX
+	VCVTPH2PS  (DX), Y9
+	VCVTPH2PS  (DX)(R11*1), Y10
+	VMOVUPS    (R8), Y11
+	VMULPS     Y11, Y9, Y12
+	VADDPS     Y12, Y1, Y1
+	VMULPS     Y11, Y10, Y11
+	VADDPS     Y11, Y2, Y2
+	VMOVUPS    (R8)(R10*1), Y11
+	VMULPS     Y11, Y9, Y9
+	VADDPS     Y9, Y3, Y3
+	VMULPS     Y11, Y10, Y9
+	VADDPS     Y9, Y4, Y4
+	VCVTPH2PS  16(DX), Y9
+	VCVTPH2PS  16(DX)(R11*1), Y10
+	VMOVUPS    32(R8), Y11
+	VMULPS     Y11, Y9, Y12
+	VADDPS     Y12, Y5, Y5
+	VMULPS     Y11, Y10, Y11
+	VADDPS     Y11, Y6, Y6
+	VMOVUPS    32(R8)(R10*1), Y11
+	VMULPS     Y11, Y9, Y9
+	VADDPS     Y9, Y7, Y7
+	VMULPS     Y11, Y10, Y9
+	VADDPS     Y9, Y8, Y8
+	ADDQ       $0x00000040, R8
+	ADDQ       $0x00000020, DX
+	CMPQ       R8, R9
+	JNE        dims
+	VADDPS     Y5, Y1, Y1
+	VADDPS     Y6, Y2, Y2
+	VADDPS     Y7, Y3, Y3
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x21, Y2, Y1, Y5
+	VBLENDPS   $0xf0, Y2, Y1, Y1
+	VADDPS     Y5, Y1, Y1
+	VPERM2F128 $0x21, Y4, Y3, Y7
+	VBLENDPS   $0xf0, Y4, Y3, Y3
+	VADDPS     Y7, Y3, Y3
+	VSHUFPS    $0x4e, Y3, Y1, Y5
+	VBLENDPS   $0xcc, Y3, Y1, Y1
+	VADDPS     Y5, Y1, Y1
+	VMOVSHDUP  Y1, Y5
+	VADDPS     Y5, Y1, Y1
+
+	// sums 0, 2 and 1, 3 are in the even places of the halves
+	VEXTRACTF128 $0x01, Y1, X2
+	VMOVSLDUP    X2, X2
+	VBLENDPS     $0x0a, X2, X1, X2
+	VMULPS       X0, X2, X2
+	VMOVLPS      X2, (AX)
+	VMOVHPS      X2, 256(AX)
+	ADDQ         SI, DX
+	ADDQ         $0x00000008, AX
+	SUBQ         $0x00000002, DI
+	JG           next
+	VZEROUPPER
+	RET
+
+// func mixHalf2AVX2(o *float32, p *float32, v *uint16, ahead *uint16, dim int, n int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·mixHalf2AVX2(SB), NOSPLIT, $0-48
+	MOVQ o+0(FP), AX
+	MOVQ p+8(FP), CX
+	MOVQ v+16(FP), DX
+	MOVQ ahead+24(FP), BX
+	MOVQ dim+32(FP), SI
+	MOVQ n+40(FP), DI
+	LEAQ (SI)(SI*1), R8
+	LEAQ (R8)(R8*1), R9
+	JMP  by32Check
+
+by32:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  DI, R12
+
+by32Value:
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
+	VBROADCASTSS (R10), Y8
+	VBROADCASTSS 256(R10), Y9
+	VCVTPH2PS    (R11), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       Y9, Y10, Y10
+	VADDPS       Y10, Y4, Y4
+	VCVTPH2PS    16(R11), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y1, Y1
+	VMULPS       Y9, Y10, Y10
+	VADDPS       Y10, Y5, Y5
+	VCVTPH2PS    32(R11), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       Y9, Y10, Y10
+	VADDPS       Y10, Y6, Y6
+	VCVTPH2PS    48(R11), Y10
+	VMULPS       Y8, Y10, Y8
+	VADDPS       Y8, Y3, Y3
+	VMULPS       Y9, Y10, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $0x00000004, R10
+	ADDQ         R8, R11
+	DECQ         R12
+	JNZ          by32Value
+	VANDPS       signless<>+0(SB), Y0, Y8
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y8, Y8
+	VANDPS       Y8, Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VANDPS       signless<>+0(SB), Y1, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VANDPS       signless<>+0(SB), Y2, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VANDPS       signless<>+0(SB), Y3, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 96(AX)
+	VANDPS       signless<>+0(SB), Y4, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y4, Y4
+	VMOVUPS      Y4, (AX)(R9*1)
+	VANDPS       signless<>+0(SB), Y5, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y5, Y5
+	VMOVUPS      Y5, 32(AX)(R9*1)
+	VANDPS       signless<>+0(SB), Y6, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y6, Y6
+	VMOVUPS      Y6, 64(AX)(R9*1)
+	VANDPS       signless<>+0(SB), Y7, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y7, Y7
+	VMOVUPS      Y7, 96(AX)(R9*1)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000040, DX
+	SUBQ         $0x00000020, SI
+
+by32Check:
+	CMPQ SI, $0x00000020
+	JGE  by32
+	JMP  by16Check
+
+by16:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  CX, R10
+	MOVQ  DX, R11
+	MOVQ  DI, R12
+
+by16Value:
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000020, BX
+	VBROADCASTSS (R10), Y4
+	VBROADCASTSS 256(R10), Y5
+	VCVTPH2PS    (R11), Y6
+	VMULPS       Y4, Y6, Y7
+	VADDPS       Y7, Y0, Y0
+	VMULPS       Y5, Y6, Y6
+	VADDPS       Y6, Y2, Y2
+	VCVTPH2PS    16(R11), Y6
+	VMULPS       Y4, Y6, Y4
+	VADDPS       Y4, Y1, Y1
+	VMULPS       Y5, Y6, Y4
+	VADDPS       Y4, Y3, Y3
+	ADDQ         $0x00000004, R10
+	ADDQ         R8, R11
+	DECQ         R12
+	JNZ          by16Value
+	VANDPS       signless<>+0(SB), Y0, Y4
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y4, Y4
+	VANDPS       Y4, Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VANDPS       signless<>+0(SB), Y1, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VANDPS       signless<>+0(SB), Y2, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y2, Y2
+	VMOVUPS      Y2, (AX)(R9*1)
+	VANDPS       signless<>+0(SB), Y3, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 32(AX)(R9*1)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000010, SI
+
+by16Check:
+	CMPQ SI, $0x00000010
+	JGE  by16
+	VZEROUPPER
+	RET
+
+// func scoresHalf4AVX2(s *float32, q *float32, k *uint16, ahead *uint16, dim int, n int, scale float32)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·scoresHalf4AVX2(SB), NOSPLIT, $0-52
+	MOVQ         s+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         k+16(FP), DX
+	MOVQ         ahead+24(FP), BX
+	MOVQ         dim+32(FP), SI
+	MOVQ         n+40(FP), DI
+	VBROADCASTSS scale+48(FP), Y0
+	ADDQ         SI, SI
+	LEAQ         (CX)(SI*2), R8
+	LEAQ         (SI)(SI*1), R9
+	LEAQ         (R9)(R9*2), R10
+
+next:
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	MOVQ  CX, SI
+
+dims:
+	PREFETCHT1 (BX)
+	ADDQ       $0x00000020, BX
+	VCVTPH2PS  (DX), Y9
+	VMULPS     (SI), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	VMULPS     (SI)(R9*1), Y9, Y10
+	VADDPS     Y10, Y2, Y2
+	VMULPS     (SI)(R9*2), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+	VMULPS     (SI)(R10*1), Y9, Y9
+	VADDPS     Y9, Y4, Y4
+	VCVTPH2PS  16(DX), Y9
+	VMULPS     32(SI), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	VMULPS     32(SI)(R9*1), Y9, Y10
+	VADDPS     Y10, Y6, Y6
+	VMULPS     32(SI)(R9*2), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+	VMULPS     32(SI)(R10*1), Y9, Y9
+	VADDPS     Y9, Y8, Y8
+	ADDQ       $0x00000040, SI
+	ADDQ       $0x00000020, DX
+	CMPQ       SI, R8
+	JNE        dims
+	VADDPS     Y5, Y1, Y1
+	VADDPS     Y6, Y2, Y2
+	VADDPS     Y7, Y3, Y3
+	VADDPS     Y8, Y4, Y4
+	VPERM2F128 $0x21, Y2, Y1, Y5
+	VBLENDPS   $0xf0, Y2, Y1, Y1
+	VADDPS     Y5, Y1, Y1
+	VPERM2F128 $0x21, Y4, Y3, Y7
+	VBLENDPS   $0xf0, Y4, Y3, Y3
+	VADDPS     Y7, Y3, Y3
+	VSHUFPS    $0x4e, Y3, Y1, Y5
+	VBLENDPS   $0xcc, Y3, Y1, Y1
+	VADDPS     Y5, Y1, Y1
+	VMOVSHDUP  Y1, Y5
+	VADDPS     Y5, Y1, Y1
+
+	// sums 0, 2 and 1, 3 are in the even places of the halves
+	VEXTRACTF128 $0x01, Y1, X2
+	VMOVSLDUP    X2, X2
+	VBLENDPS     $0x0a, X2, X1, X2
+	VMULPS       X0, X2, X2
+	VMOVSS       X2, (AX)
+	VEXTRACTPS   $0x01, X2, 256(AX)
+	VEXTRACTPS   $0x02, X2, 512(AX)
+	VEXTRACTPS   $0x03, X2, 768(AX)
+	ADDQ         $0x00000004, AX
+	SUBQ         $0x00000001, DI
+	JG           next
+	VZEROUPPER
+	RET
+
+// func mixHalf4AVX2(o *float32, p *float32, v *uint16, ahead *uint16, dim int, n int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·mixHalf4AVX2(SB), NOSPLIT, $0-48
+	MOVQ o+0(FP), AX
+	MOVQ p+8(FP), CX
+	MOVQ v+16(FP), DX
+	MOVQ ahead+24(FP), BX
+	MOVQ dim+32(FP), SI
+	MOVQ n+40(FP), DI
+	LEAQ (SI)(SI*1), R8
+	LEAQ (R8)(R8*1), R9
+	LEAQ (R9)(R9*2), R10
+	JMP  by16Check
+
+by16:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  CX, R11
+	MOVQ  DX, R12
+	MOVQ  DI, R13
+
+by16Value:
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000020, BX
+	VBROADCASTSS (R11), Y8
+	VBROADCASTSS 256(R11), Y9
+	VBROADCASTSS 512(R11), Y10
+	VBROADCASTSS 768(R11), Y11
+	VCVTPH2PS    (R12), Y12
+	VMULPS       Y8, Y12, Y13
+	VADDPS       Y13, Y0, Y0
+	VMULPS       Y9, Y12, Y13
+	VADDPS       Y13, Y2, Y2
+	VMULPS       Y10, Y12, Y13
+	VADDPS       Y13, Y4, Y4
+	VMULPS       Y11, Y12, Y12
+	VADDPS       Y12, Y6, Y6
+	VCVTPH2PS    16(R12), Y12
+	VMULPS       Y8, Y12, Y8
+	VADDPS       Y8, Y1, Y1
+	VMULPS       Y9, Y12, Y8
+	VADDPS       Y8, Y3, Y3
+	VMULPS       Y10, Y12, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       Y11, Y12, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $0x00000004, R11
+	ADDQ         R8, R12
+	DECQ         R13
+	JNZ          by16Value
+	VANDPS       signless<>+0(SB), Y0, Y8
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y8, Y8
+	VANDPS       Y8, Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VANDPS       signless<>+0(SB), Y1, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VANDPS       signless<>+0(SB), Y2, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y2, Y2
+	VMOVUPS      Y2, (AX)(R9*1)
+	VANDPS       signless<>+0(SB), Y3, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 32(AX)(R9*1)
+	VANDPS       signless<>+0(SB), Y4, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y4, Y4
+	VMOVUPS      Y4, (AX)(R9*2)
+	VANDPS       signless<>+0(SB), Y5, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y5, Y5
+	VMOVUPS      Y5, 32(AX)(R9*2)
+	VANDPS       signless<>+0(SB), Y6, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y6, Y6
+	VMOVUPS      Y6, (AX)(R10*1)
+	VANDPS       signless<>+0(SB), Y7, Y0
+	VCMPPS       $0x15, twoToMinus40<>+0(SB), Y0, Y0
+	VANDPS       Y0, Y7, Y7
+	VMOVUPS      Y7, 32(AX)(R10*1)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000010, SI
+
+by16Check:
+	CMPQ SI, $0x00000010
+	JGE  by16
+	VZEROUPPER
+	RET
+
+// func softmaxAVX2(s *[64]float32, n int) (m float32, l float32, finite bool)
+// Requires: AVX, AVX2
+TEXT ·softmaxAVX2(SB), NOSPLIT, $0-25
+	MOVQ         s+0(FP), AX
+	VPBROADCASTD n+8(FP), Y0
+	VMOVUPS      indices<>+0(SB), Y1
+	VMOVUPS      eight<>+0(SB), Y2
+	VMOVUPS      minusInfinity<>+0(SB), Y3
+	VMOVUPS      signless<>+0(SB), Y4
+	VPXOR        Y6, Y6, Y6
+	VMOVAPS      Y3, Y5
+	VMOVUPS      (AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      32(AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 32(AX)
+	VMOVUPS      64(AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 64(AX)
+	VMOVUPS      96(AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 96(AX)
+	VMOVUPS      128(AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 128(AX)
+	VMOVUPS      160(AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 160(AX)
+	VMOVUPS      192(AX), Y7
+	VPCMPGTD     Y1, Y0, Y8
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y9
+	VPAND        Y8, Y9, Y9
+	VPMAXUD      Y9, Y6, Y6
+	VBLENDVPS    Y8, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 192(AX)
+	VMOVUPS      224(AX), Y7
+	VPCMPGTD     Y1, Y0, Y0
+	VPADDD       Y2, Y1, Y1
+	VPAND        Y4, Y7, Y1
+	VPAND        Y0, Y1, Y1
+	VPMAXUD      Y1, Y6, Y6
+	VBLENDVPS    Y0, Y7, Y3, Y7
+	VMAXPS       Y7, Y5, Y5
+	VMOVUPS      Y7, 224(AX)
+	VPERM2F128   $0x01, Y6, Y6, Y0
+	VPMAXUD      Y0, Y6, Y6
+	VPERMILPS    $0x4e, Y6, Y0
+	VPMAXUD      Y0, Y6, Y6
+	VPERMILPS    $0xb1, Y6, Y0
+	VPMAXUD      Y0, Y6, Y6
+	VPERM2F128   $0x01, Y5, Y5, Y0
+	VMAXPS       Y0, Y5, Y5
+	VPERMILPS    $0x4e, Y5, Y0
+	VMAXPS       Y0, Y5, Y5
+	VPERMILPS    $0xb1, Y5, Y0
+	VMAXPS       Y0, Y5, Y5
+	VMOVSS       X5, m+16(FP)
+	VMOVD        X6, CX
+	CMPL         CX, $0x7f800000
+	SETCS        finite+24(FP)
+	VMOVUPS      (AX), Y0
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      128(AX), Y1
+	VSUBPS       Y5, Y1, Y1
+	VMULPS       log2e<>+0(SB), Y0, Y2
+	VMULPS       log2e<>+0(SB), Y1, Y3
+	VADDPS       roundShift<>+0(SB), Y2, Y2
+	VADDPS       roundShift<>+0(SB), Y3, Y3
+	VSUBPS       roundShift<>+0(SB), Y2, Y7
+	VSUBPS       roundShift<>+0(SB), Y3, Y8
+	VMULPS       ln2Hi<>+0(SB), Y7, Y4
+	VMULPS       ln2Hi<>+0(SB), Y8, Y6
+	VSUBPS       Y4, Y0, Y4
+	VSUBPS       Y6, Y1, Y6
+	VMULPS       ln2Lo<>+0(SB), Y7, Y7
+	VMULPS       ln2Lo<>+0(SB), Y8, Y8
+	VSUBPS       Y7, Y4, Y4
+	VSUBPS       Y8, Y6, Y6
+	VMULPS       expC0<>+0(SB), Y4, Y7
+	VMULPS       expC0<>+0(SB), Y6, Y8
+	VADDPS       expC1<>+0(SB), Y7, Y7
+	VADDPS       expC1<>+0(SB), Y8, Y8
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y6, Y8, Y8
+	VADDPS       expC2<>+0(SB), Y7, Y7
+	VADDPS       expC2<>+0(SB), Y8, Y8
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y6, Y8, Y8
+	VADDPS       expC3<>+0(SB), Y7, Y7
+	VADDPS       expC3<>+0(SB), Y8, Y8
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y6, Y8, Y8
+	VADDPS       expC4<>+0(SB), Y7, Y7
+	VADDPS       expC4<>+0(SB), Y8, Y8
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y6, Y8, Y8
+	VADDPS       expC5<>+0(SB), Y7, Y7
+	VADDPS       expC5<>+0(SB), Y8, Y8
+	VMULPS       Y4, Y4, Y9
+	VMULPS       Y6, Y6, Y10
+	VMULPS       Y9, Y7, Y7
+	VMULPS       Y10, Y8, Y8
+	VADDPS       Y4, Y7, Y7
+	VADDPS       Y6, Y8, Y8
+	VADDPS       one<>+0(SB), Y7, Y7
+	VADDPS       one<>+0(SB), Y8, Y8
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       one<>+0(SB), Y2, Y2
+	VPADDD       one<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y7, Y7
+	VMULPS       Y3, Y8, Y8
+	VMOVUPS      one<>+0(SB), Y2
+	VANDPS       signless<>+0(SB), Y0, Y4
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y7, Y7
+	VCMPPS       $0x15, minus30<>+0(SB), Y0, Y4
+	VANDPS       Y4, Y7, Y7
+	VANDPS       signless<>+0(SB), Y1, Y6
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y6, Y6
+	VBLENDVPS    Y6, Y2, Y8, Y8
+	VCMPPS       $0x15, minus30<>+0(SB), Y1, Y6
+	VANDPS       Y6, Y8, Y8
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      Y8, 128(AX)
+	VADDPS       Y8, Y7, Y7
+	VMOVUPS      64(AX), Y0
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      192(AX), Y1
+	VSUBPS       Y5, Y1, Y1
+	VMULPS       log2e<>+0(SB), Y0, Y2
+	VMULPS       log2e<>+0(SB), Y1, Y3
+	VADDPS       roundShift<>+0(SB), Y2, Y2
+	VADDPS       roundShift<>+0(SB), Y3, Y3
+	VSUBPS       roundShift<>+0(SB), Y2, Y8
+	VSUBPS       roundShift<>+0(SB), Y3, Y9
+	VMULPS       ln2Hi<>+0(SB), Y8, Y4
+	VMULPS       ln2Hi<>+0(SB), Y9, Y6
+	VSUBPS       Y4, Y0, Y4
+	VSUBPS       Y6, Y1, Y6
+	VMULPS       ln2Lo<>+0(SB), Y8, Y8
+	VMULPS       ln2Lo<>+0(SB), Y9, Y9
+	VSUBPS       Y8, Y4, Y4
+	VSUBPS       Y9, Y6, Y6
+	VMULPS       expC0<>+0(SB), Y4, Y8
+	VMULPS       expC0<>+0(SB), Y6, Y9
+	VADDPS       expC1<>+0(SB), Y8, Y8
+	VADDPS       expC1<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC2<>+0(SB), Y8, Y8
+	VADDPS       expC2<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC3<>+0(SB), Y8, Y8
+	VADDPS       expC3<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC4<>+0(SB), Y8, Y8
+	VADDPS       expC4<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC5<>+0(SB), Y8, Y8
+	VADDPS       expC5<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y4, Y10
+	VMULPS       Y6, Y6, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       Y4, Y8, Y8
+	VADDPS       Y6, Y9, Y9
+	VADDPS       one<>+0(SB), Y8, Y8
+	VADDPS       one<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       one<>+0(SB), Y2, Y2
+	VPADDD       one<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VMOVUPS      one<>+0(SB), Y2
+	VANDPS       signless<>+0(SB), Y0, Y4
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y8, Y8
+	VCMPPS       $0x15, minus30<>+0(SB), Y0, Y4
+	VANDPS       Y4, Y8, Y8
+	VANDPS       signless<>+0(SB), Y1, Y6
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y6, Y6
+	VBLENDVPS    Y6, Y2, Y9, Y9
+	VCMPPS       $0x15, minus30<>+0(SB), Y1, Y6
+	VANDPS       Y6, Y9, Y9
+	VMOVUPS      Y8, 64(AX)
+	VMOVUPS      Y9, 192(AX)
+	VADDPS       Y9, Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	VMOVUPS      32(AX), Y0
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      160(AX), Y1
+	VSUBPS       Y5, Y1, Y1
+	VMULPS       log2e<>+0(SB), Y0, Y2
+	VMULPS       log2e<>+0(SB), Y1, Y3
+	VADDPS       roundShift<>+0(SB), Y2, Y2
+	VADDPS       roundShift<>+0(SB), Y3, Y3
+	VSUBPS       roundShift<>+0(SB), Y2, Y8
+	VSUBPS       roundShift<>+0(SB), Y3, Y9
+	VMULPS       ln2Hi<>+0(SB), Y8, Y4
+	VMULPS       ln2Hi<>+0(SB), Y9, Y6
+	VSUBPS       Y4, Y0, Y4
+	VSUBPS       Y6, Y1, Y6
+	VMULPS       ln2Lo<>+0(SB), Y8, Y8
+	VMULPS       ln2Lo<>+0(SB), Y9, Y9
+	VSUBPS       Y8, Y4, Y4
+	VSUBPS       Y9, Y6, Y6
+	VMULPS       expC0<>+0(SB), Y4, Y8
+	VMULPS       expC0<>+0(SB), Y6, Y9
+	VADDPS       expC1<>+0(SB), Y8, Y8
+	VADDPS       expC1<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC2<>+0(SB), Y8, Y8
+	VADDPS       expC2<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC3<>+0(SB), Y8, Y8
+	VADDPS       expC3<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC4<>+0(SB), Y8, Y8
+	VADDPS       expC4<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VADDPS       expC5<>+0(SB), Y8, Y8
+	VADDPS       expC5<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y4, Y10
+	VMULPS       Y6, Y6, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       Y4, Y8, Y8
+	VADDPS       Y6, Y9, Y9
+	VADDPS       one<>+0(SB), Y8, Y8
+	VADDPS       one<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       one<>+0(SB), Y2, Y2
+	VPADDD       one<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VMOVUPS      one<>+0(SB), Y2
+	VANDPS       signless<>+0(SB), Y0, Y4
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y8, Y8
+	VCMPPS       $0x15, minus30<>+0(SB), Y0, Y4
+	VANDPS       Y4, Y8, Y8
+	VANDPS       signless<>+0(SB), Y1, Y6
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y6, Y6
+	VBLENDVPS    Y6, Y2, Y9, Y9
+	VCMPPS       $0x15, minus30<>+0(SB), Y1, Y6
+	VANDPS       Y6, Y9, Y9
+	VMOVUPS      Y8, 32(AX)
+	VMOVUPS      Y9, 160(AX)
+	VADDPS       Y9, Y8, Y8
+	VMOVUPS      96(AX), Y0
+	VSUBPS       Y5, Y0, Y0
+	VMOVUPS      224(AX), Y1
+	VSUBPS       Y5, Y1, Y1
+	VMULPS       log2e<>+0(SB), Y0, Y2
+	VMULPS       log2e<>+0(SB), Y1, Y3
+	VADDPS       roundShift<>+0(SB), Y2, Y2
+	VADDPS       roundShift<>+0(SB), Y3, Y3
+	VSUBPS       roundShift<>+0(SB), Y2, Y6
+	VSUBPS       roundShift<>+0(SB), Y3, Y9
+	VMULPS       ln2Hi<>+0(SB), Y6, Y4
+	VMULPS       ln2Hi<>+0(SB), Y9, Y5
+	VSUBPS       Y4, Y0, Y4
+	VSUBPS       Y5, Y1, Y5
+	VMULPS       ln2Lo<>+0(SB), Y6, Y6
+	VMULPS       ln2Lo<>+0(SB), Y9, Y9
+	VSUBPS       Y6, Y4, Y4
+	VSUBPS       Y9, Y5, Y5
+	VMULPS       expC0<>+0(SB), Y4, Y6
+	VMULPS       expC0<>+0(SB), Y5, Y9
+	VADDPS       expC1<>+0(SB), Y6, Y6
+	VADDPS       expC1<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y5, Y9, Y9
+	VADDPS       expC2<>+0(SB), Y6, Y6
+	VADDPS       expC2<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y5, Y9, Y9
+	VADDPS       expC3<>+0(SB), Y6, Y6
+	VADDPS       expC3<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y5, Y9, Y9
+	VADDPS       expC4<>+0(SB), Y6, Y6
+	VADDPS       expC4<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y5, Y9, Y9
+	VADDPS       expC5<>+0(SB), Y6, Y6
+	VADDPS       expC5<>+0(SB), Y9, Y9
+	VMULPS       Y4, Y4, Y10
+	VMULPS       Y5, Y5, Y11
+	VMULPS       Y10, Y6, Y6
+	VMULPS       Y11, Y9, Y9
+	VADDPS       Y4, Y6, Y6
+	VADDPS       Y5, Y9, Y9
+	VADDPS       one<>+0(SB), Y6, Y6
+	VADDPS       one<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       one<>+0(SB), Y2, Y2
+	VPADDD       one<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y9, Y9
+	VMOVUPS      one<>+0(SB), Y2
+	VANDPS       signless<>+0(SB), Y0, Y4
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y6, Y6
+	VCMPPS       $0x15, minus30<>+0(SB), Y0, Y4
+	VANDPS       Y4, Y6, Y6
+	VANDPS       signless<>+0(SB), Y1, Y5
+	VCMPPS       $0x11, twoToMinus30<>+0(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y9, Y9
+	VCMPPS       $0x15, minus30<>+0(SB), Y1, Y5
+	VANDPS       Y5, Y9, Y9
+	VMOVUPS      Y6, 96(AX)
+	VMOVUPS      Y9, 224(AX)
+	VADDPS       Y9, Y6, Y6
+	VADDPS       Y6, Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	VEXTRACTF128 $0x01, Y7, X0
+	VADDPS       X0, X7, X7
+	VSHUFPS      $0x4e, X7, X7, X0
+	VADDPS       X0, X7, X7
+	VMOVSHDUP    X7, X0
+	VADDPS       X0, X7, X7
+	VMOVSS       X7, l+20(FP)
+	VZEROUPPER
+	RET
+
+DATA indices<>+0(SB)/4, $0x00000000
+DATA indices<>+4(SB)/4, $0x00000001
+DATA indices<>+8(SB)/4, $0x00000002
+DATA indices<>+12(SB)/4, $0x00000003
+DATA indices<>+16(SB)/4, $0x00000004
+DATA indices<>+20(SB)/4, $0x00000005
+DATA indices<>+24(SB)/4, $0x00000006
+DATA indices<>+28(SB)/4, $0x00000007
+GLOBL indices<>(SB), RODATA|NOPTR, $32
+
+DATA eight<>+0(SB)/4, $0x00000008
+DATA eight<>+4(SB)/4, $0x00000008
+DATA eight<>+8(SB)/4, $0x00000008
+DATA eight<>+12(SB)/4, $0x00000008
+DATA eight<>+16(SB)/4, $0x00000008
+DATA eight<>+20(SB)/4, $0x00000008
+DATA eight<>+24(SB)/4, $0x00000008
+DATA eight<>+28(SB)/4, $0x00000008
+GLOBL eight<>(SB), RODATA|NOPTR, $32
+
+DATA minusInfinity<>+0(SB)/4, $0xff800000
+DATA minusInfinity<>+4(SB)/4, $0xff800000
+DATA minusInfinity<>+8(SB)/4, $0xff800000
+DATA minusInfinity<>+12(SB)/4, $0xff800000
+DATA minusInfinity<>+16(SB)/4, $0xff800000
+DATA minusInfinity<>+20(SB)/4, $0xff800000
+DATA minusInfinity<>+24(SB)/4, $0xff800000
+DATA minusInfinity<>+28(SB)/4, $0xff800000
+GLOBL minusInfinity<>(SB), RODATA|NOPTR, $32

@@ -124,6 +124,7 @@ var genericVectors = vectors{
 	siluMul:  siluMulGeneric, add: addGeneric,
 	toHalf: toHalfGeneric, fromHalf: fromHalfGeneric, fromInt8: fromInt8Generic, rotate: rotateGeneric,
 	scores: scoresGeneric, expSub: expSubGeneric, mix: mixGeneric, addScaled: addScaledGeneric, scale: scaleGeneric,
+	softmax: softmaxGeneric,
 }
 
 // The conversions forbid the compiler to fuse a product and a sum (Go
@@ -245,4 +246,25 @@ func scaleGeneric(o []float32, w float32) {
 	for d, v := range o {
 		o[d] = mul(v, w)
 	}
+}
+
+func softmaxGeneric(s *[64]float32, n int) (m, l float32, finite bool) {
+	m = s[0]
+	for _, x := range s[:n] {
+		if math.Float32bits(x)&infBits == infBits {
+			return 0, 0, false
+		}
+		if x > m {
+			m = x
+		}
+	}
+	for j := range s {
+		if j < n {
+			s[j] = reference.Exp(sub(s[j], m))
+		} else {
+			s[j] = 0
+		}
+	}
+	fold := *s
+	return m, reference.Fold(fold[:]), true
 }

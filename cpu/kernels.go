@@ -114,6 +114,20 @@ type vectors struct {
 	// addScaled sets o[d] = o[d] + x[d]*w, scale o[d] = o[d]*w. Multiples of 16.
 	addScaled func(o, x []float32, w float32)
 	scale     func(o []float32, w float32)
+
+	// softmax takes the n scores of a chunk: m is the largest, s[j] becomes
+	// exp(s[j]-m), 0 from n on, and l is the fold of all 64. If a score is not
+	// finite, it reports that and the rest is undefined. Of zeros of both signs
+	// either may be m.
+	softmax func(s *[64]float32, n int) (m, l float32, finite bool)
+
+	// scoresHalf and mixHalf are scores and mix on halves, for all heads that
+	// share keys and values: q and o are [heads][dim], s and p [heads][64]. There
+	// are len(k)/dim keys; s is undefined behind their scores. Memory from ahead
+	// on, as much as k or v has, is about to be read: it may be fetched. A set
+	// may lack both; then fromHalf goes before scores and mix.
+	scoresHalf func(s, q []float32, k, ahead []uint16, dim int, scale float32)
+	mixHalf    func(o, p []float32, v, ahead []uint16, dim int)
 }
 
 // maxCols is the number of columns up to which 32-bit sums are safe.

@@ -275,3 +275,70 @@ func TestAddScaled(t *testing.T) {
 		v.scale(out, 1.3)
 	})
 }
+
+func TestSoftmax(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		for n := 1; n <= 64; n++ {
+			for seed := range uint64(6) {
+				buf, lives := guarded[float32](64, -7)
+				copy(buf, floats(seed, 64, 6))
+				for i := n; i < 64; i++ { // what lies behind does not count
+					buf[i] = []float32{1e30, float32(math.NaN()), float32(math.Inf(1))}[i%3]
+				}
+				if seed == 5 {
+					for i := range n {
+						buf[i] = -1e20 - float32(i)*1e19
+					}
+				}
+				got, want := (*[64]float32)(buf), [64]float32(buf)
+				m, l, finite := k.vec.softmax(got, n)
+				wantM, wantL, _ := softmaxGeneric(&want, n)
+				equalBits(t, fmt.Sprintf("%d scores, seed %d", n, seed), got[:], want[:])
+				if m != wantM || math.Float32bits(l) != math.Float32bits(wantL) || !finite || !lives() {
+					t.Fatalf("%d scores, seed %d: largest %g, sum %g, finite %t, want %g, %g (canaries live: %t)", n, seed, m, l, finite, wantM, wantL, lives())
+				}
+				for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+					copy(buf, floats(seed, 64, 6))
+					buf[int(seed*13)%n] = float32(bad)
+					if _, _, finite := k.vec.softmax(got, n); finite {
+						t.Fatalf("%d scores: %g taken for finite", n, bad)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestAttentionOnHalves(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		if k.vec.scoresHalf == nil {
+			t.Skip("has no attention on halves")
+		}
+		for _, dim := range []int{16, 32, 48, 64, 80, 96, 128, 144, 256} {
+			for heads := 1; heads <= 9; heads++ {
+				for n := 1; n <= 64; n += 1 + n/20*(1+dim/64) {
+					kv, _ := guarded[uint16](n*dim, 0x7e00)
+					toHalfGeneric(kv, floats(uint64(heads), n*dim, 3))
+					kv32 := make([]float32, n*dim)
+					fromHalfGeneric(kv32, kv)
+					q, p := floats(uint64(n), heads*dim, 3), floats(uint64(n), heads*64, 2)
+					s, sLives := guarded[float32](heads*64, -7)
+					o, oLives := guarded[float32](heads*dim, -7)
+					k.vec.scoresHalf(s, q, kv, kv, dim, 0.088)
+					k.vec.mixHalf(o, p, kv, kv, dim)
+					wantS, wantO := make([]float32, n), make([]float32, dim)
+					for h := range heads {
+						what := fmt.Sprintf("%d keys of %d, head %d of %d", n, dim, h, heads)
+						scoresGeneric(wantS, q[h*dim:][:dim], kv32, 0.088)
+						mixGeneric(wantO, p[h*64:][:n], kv32)
+						equalBits(t, what+": scores", s[h*64:][:n], wantS)
+						equalBits(t, what+": mix", o[h*dim:][:dim], wantO)
+					}
+					if !sLives() || !oLives() {
+						t.Fatalf("%d keys of %d, %d heads: canary died (scores: %t)", n, dim, heads, !sLives())
+					}
+				}
+			}
+		}
+	})
+}

@@ -48,27 +48,12 @@ func scores() {
 		CMPQ(q, qEnd)
 		JNE(LabelRef("fourDims"))
 
-		Comment("fold: operands of an addition may change places")
 		for i := range a {
 			VADDPS(b[i], a[i], a[i])
 		}
-		for i := 0; i < 4; i += 2 {
-			VPERM2F128(Imm(0x21), a[i+1], a[i], b[i])
-			VBLENDPS(Imm(0xf0), a[i+1], a[i], a[i])
-			VADDPS(b[i], a[i], a[i])
-		}
-		VSHUFPS(Imm(0x4e), a[2], a[0], b[0])
-		VBLENDPS(Imm(0xcc), a[2], a[0], a[0])
-		VADDPS(b[0], a[0], a[0])
-		VMOVSHDUP(a[0], b[0])
-		VADDPS(b[0], a[0], a[0])
-		Comment("keys 0, 2 and 1, 3 are in the even places of the halves")
-		odd := XMM()
-		VEXTRACTF128(Imm(1), a[0], odd)
-		VMOVSLDUP(odd, odd)
-		VBLENDPS(Imm(0xa), odd, a[0].AsX(), odd)
-		VMULPS(factor.AsX(), odd, odd)
-		VMOVUPS(odd, Mem{Base: s})
+		r := fold4(a, b)
+		VMULPS(factor.AsX(), r, r)
+		VMOVUPS(r, Mem{Base: s})
 	}
 	Comment("key is one row on; it goes on by three, or less for the last")
 	ADDQ(row3, key)
@@ -100,19 +85,47 @@ func scores() {
 		CMPQ(q, qEnd)
 		JNE(LabelRef("oneDims"))
 		VADDPS(b, a, a)
-		x, t := a.AsX(), XMM()
-		VEXTRACTF128(Imm(1), a, t)
-		VADDPS(t, x, x)
-		VSHUFPS(Imm(0x4e), x, x, t)
-		VADDPS(t, x, x)
-		VMOVSHDUP(x, t)
-		VADDPS(t, x, x)
+		x := fold8(a)
 		VMULPS(factor.AsX(), x, x)
 		VMOVSS(x, Mem{Base: s})
 		advance(4, s)
 	})
 	Label("done")
 	end()
+}
+
+// fold4 folds the eight lanes of each v to one and returns the four sums in
+// order. It makes free with v and spare. Operands of an addition may change
+// places.
+func fold4(v, spare []VecVirtual) VecVirtual {
+	for i := 0; i < 4; i += 2 {
+		VPERM2F128(Imm(0x21), v[i+1], v[i], spare[i])
+		VBLENDPS(Imm(0xf0), v[i+1], v[i], v[i])
+		VADDPS(spare[i], v[i], v[i])
+	}
+	VSHUFPS(Imm(0x4e), v[2], v[0], spare[0])
+	VBLENDPS(Imm(0xcc), v[2], v[0], v[0])
+	VADDPS(spare[0], v[0], v[0])
+	VMOVSHDUP(v[0], spare[0])
+	VADDPS(spare[0], v[0], v[0])
+	Comment("sums 0, 2 and 1, 3 are in the even places of the halves")
+	r := XMM()
+	VEXTRACTF128(Imm(1), v[0], r)
+	VMOVSLDUP(r, r)
+	VBLENDPS(Imm(0xa), r, v[0].AsX(), r)
+	return r
+}
+
+// fold8 folds the eight lanes of v to one.
+func fold8(v VecVirtual) Register {
+	x, t := v.AsX(), XMM()
+	VEXTRACTF128(Imm(1), v, t)
+	VADDPS(t, x, x)
+	VSHUFPS(Imm(0x4e), x, x, t)
+	VADDPS(t, x, x)
+	VMOVSHDUP(x, t)
+	VADDPS(t, x, x)
+	return x
 }
 
 // multiplyAdd adds m*v to sum, rounded twice.

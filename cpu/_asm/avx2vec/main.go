@@ -35,6 +35,11 @@ func main() {
 	siluMul()
 	scores()
 	mix()
+	for _, heads := range []int{1, 2, 4} {
+		scoresHalf(heads)
+		mixHalf(heads)
+	}
+	softmax()
 	Generate()
 }
 

@@ -20,6 +20,16 @@ const (
 // shardName is how files of a set are named: names count from 1.
 var shardName = regexp.MustCompile(`^(.*)-([0-9]{5})-of-([0-9]{5})\.gguf$`)
 
+// ShardSet returns what the names of a set of shards have in common, or "" if
+// name is not one of such a set.
+func ShardSet(name string) string {
+	m := shardName.FindStringSubmatch(name)
+	if m == nil {
+		return ""
+	}
+	return m[1] + "-of-" + m[3]
+}
+
 // openShards returns f itself if it is a whole file, otherwise the set that it
 // belongs to, which then owns f.
 func (f *File) openShards() (*File, error) {

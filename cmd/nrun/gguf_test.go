@@ -89,7 +89,7 @@ func logits(t *testing.T, m *ternary.Model, ids []int32) []float32 {
 	return r.Logits
 }
 
-// A GGUF file alone is enough: its tokenizer, template and end of turn give the
+// A GGUF file alone, or its directory, is enough: its tokenizer, template and end of turn give the
 // pack's answer.
 func TestGGUFAlone(t *testing.T) {
 	path := storyGGUF(t)
@@ -102,8 +102,10 @@ func TestGGUFAlone(t *testing.T) {
 		if code != 0 || want == "" {
 			t.Fatalf("%v: exit %d, %s", args, code, errs)
 		}
-		if code, got, errs := nrun("", append(args, path)...); code != 0 || got != want {
-			t.Errorf("%v: exit %d, %q, the pack says %q; %s", args, code, got, want, errs)
+		for _, model := range []string{path, filepath.Dir(path)} {
+			if code, got, errs := nrun("", append(args, model)...); code != 0 || got != want {
+				t.Errorf("%v: exit %d, %q, the pack says %q; %s", args, code, got, want, errs)
+			}
 		}
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"npack/gguf"
 	"npack/pack"
 	"npack/pack/coded"
 	"npack/pack/fv5"
@@ -141,7 +143,9 @@ func Open(path string) (Source, error) {
 
 // Container returns the model file that path means: path itself unless it is a
 // directory, otherwise the container that the directory's MANIFEST.json names,
-// otherwise the only *.bin in it. Symbolic links are followed.
+// otherwise the only *.bin in it, otherwise the only file of another format that
+// is read, by its extension. The shards of a GGUF file count as one. Symbolic
+// links are followed.
 func Container(path string) (string, error) {
 	st, err := os.Stat(path)
 	if err != nil || !st.IsDir() {
@@ -164,19 +168,36 @@ func Container(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var found []string
-	for _, e := range entries {
-		if strings.EqualFold(filepath.Ext(e.Name()), ".bin") && !strings.HasPrefix(e.Name(), ".") {
-			found = append(found, e.Name())
-		}
+	found := models(entries, All[:1])
+	if len(found) == 0 {
+		found = models(entries, All[1:])
 	}
 	switch len(found) {
 	case 1:
 		return filepath.Join(path, found[0]), nil
 	case 0:
-		return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "no *.bin in the directory", Expected: "one native container",
+		return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "no model file in the directory: no *.bin, *.gguf or *.tv4z", Expected: "one of them",
 			Hint: "name the model file itself"}
 	}
-	return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: fmt.Sprintf("%d containers: %s", len(found), strings.Join(found, ", ")),
+	return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: fmt.Sprintf("%d model files: %s", len(found), strings.Join(found, ", ")),
 		Expected: "one, or a " + pack.ManifestName + " that names it", Hint: "name the model file itself"}
+}
+
+// models returns the files that have an extension of a format that is read, of
+// a set of shards the first that is there.
+func models(entries []os.DirEntry, of []Format) (found []string) {
+	sets := map[string]bool{}
+	for _, e := range entries {
+		name := e.Name()
+		known := slices.ContainsFunc(of, func(f Format) bool {
+			return f.Open != nil && slices.Contains(f.Extensions, strings.ToLower(filepath.Ext(name)))
+		})
+		set := gguf.ShardSet(name)
+		if !known || strings.HasPrefix(name, ".") || sets[set] {
+			continue
+		}
+		sets[set] = set != ""
+		found = append(found, name)
+	}
+	return found
 }

@@ -42,23 +42,34 @@ func newAhead(ctx context.Context, w io.Writer, hashed bool, progress func(n int
 	for range aheadPieces {
 		a.free <- make([]byte, 0, aheadPiece)
 	}
-	go a.run()
+	pieces := a.pieces
+	if hashed {
+		pieces = make(chan []byte, aheadPieces)
+		go a.sum(pieces)
+	}
+	go a.run(pieces)
 	return a
+}
+
+// sum hashes pieces and hands them on: a core can hash while another writes.
+func (a *ahead) sum(to chan<- []byte) {
+	defer close(to)
+	for b := range a.pieces {
+		a.hash.Write(b)
+		to <- b
+	}
 }
 
 // run writes pieces in order; nil asks whether all before it went well. After an
 // error it goes on without writing.
-func (a *ahead) run() {
+func (a *ahead) run(pieces <-chan []byte) {
 	defer close(a.done)
-	for b := range a.pieces {
+	for b := range pieces {
 		if b == nil {
 			a.flushed <- a.err
 			continue
 		}
 		if a.err == nil {
-			if a.hash != nil {
-				a.hash.Write(b)
-			}
 			if _, a.err = a.w.Write(b); a.err != nil {
 				close(a.broken)
 			}

@@ -32,7 +32,8 @@ type transportReport struct {
 	Between     codedSize          `json:"between"` // what lies between matrices: norms, scales, sums
 	Layers      []codedSize        `json:"layers"`  // ternary matrices of a layer together
 	Tensors     []codedSize        `json:"tensors"`
-	Worst       map[string]*excess `json:"worst,omitempty"` // by method: the block most above its entropy, if exact
+	Worst       map[string]*excess `json:"worst,omitempty"`  // by method: the block most above its entropy, if exact
+	Coding      []coding           `json:"coding,omitempty"` // by kind of block, if exact
 }
 
 // codedSize is what a matrix, or several, take in the transport.
@@ -69,13 +70,6 @@ func (s *codedSize) finish() {
 	}
 }
 
-// excess tells how far a block is above the order-0 entropy of its symbols.
-type excess struct {
-	Block   int64   `json:"block"`
-	Payload float64 `json:"payload"` // what the coder made, its 8 bytes of state included
-	Whole   float64 `json:"whole"`   // with the head and its table of frequencies
-}
-
 func inspectTransport(c *urfave.Context, path, plot string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -104,8 +98,13 @@ func inspectTransport(c *urfave.Context, path, plot string) error {
 	if err != nil {
 		return err
 	}
-	r.addTensors(x.Tensors(regions, bounds))
-	r.addBlocks(x, bounds)
+	r.addTensors(x.Tensors(regions, bounds.entropy))
+	for i := range x.Blocks {
+		r.Blocks[x.Blocks[i].Method]++
+	}
+	if r.Exact {
+		r.addCoding(x, regions, bounds)
+	}
 	if plot != "" {
 		if err := writeTransportPlot(plot, r); err != nil {
 			return err
@@ -116,25 +115,6 @@ func inspectTransport(c *urfave.Context, path, plot string) error {
 	}
 	r.print(c.App.Writer)
 	return nil
-}
-
-// bounds returns the order-0 entropy of each block in bits: estimated from its
-// table or, with --entropy, counted by decoding it.
-func (r *transportReport) bounds(c *urfave.Context, x *coded.Index, f io.ReaderAt) ([]float64, error) {
-	bounds := make([]float64, len(x.Blocks))
-	if r.Exact = c.Bool("entropy"); !r.Exact {
-		for i := range x.Blocks {
-			bounds[i] = x.Blocks[i].Estimate()
-		}
-		return bounds, nil
-	}
-	p := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
-	defer p.Done()
-	return bounds, coded.Decode(c.Context, x.Header, io.NewSectionReader(f, coded.HeaderSize, x.Size-coded.HeaderSize), nil,
-		coded.DecodeOptions{Name: x.Name, Size: x.Size, Threads: c.Int("threads"), Count: true, Done: func(d coded.Done) {
-			bounds[d.Index] = d.Entropy
-			p.Show("entropy", d.Mark.Source, r.Whole)
-		}})
 }
 
 func (r *transportReport) addTensors(tensors []coded.Tensor) {
@@ -172,23 +152,6 @@ func (r *transportReport) addTensors(tensors []coded.Tensor) {
 	r.Between.finish()
 }
 
-// addBlocks counts blocks and finds the ones most above their entropy.
-func (r *transportReport) addBlocks(x *coded.Index, bounds []float64) {
-	r.Worst = map[string]*excess{}
-	for i := range x.Blocks {
-		b := &x.Blocks[i]
-		r.Blocks[b.Method]++
-		if b.Method == coded.Raw || bounds[i] == 0 || !r.Exact {
-			continue
-		}
-		e := &excess{int64(i), 8*float64(b.Payload)/bounds[i] - 1, 8*float64(b.CodedSize())/bounds[i] - 1}
-		name := b.Method.String()
-		if w := r.Worst[name]; w == nil || e.Payload > w.Payload {
-			r.Worst[name] = e
-		}
-	}
-}
-
 func (r *transportReport) print(w io.Writer) {
 	fmt.Fprintf(w, "%q: %s, %s bytes (%s), %.2f %% of the container's %s\n\n", r.File, r.Format, cli.Group(r.Bytes), cli.Size(r.Bytes), 100*r.Ratio, cli.Group(r.Whole))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -221,11 +184,7 @@ func (r *transportReport) print(w io.Writer) {
 	line(&r.Between)
 	line(&codedSize{Name: "total", Raw: r.Whole, Coded: r.Bytes, Ratio: r.Ratio})
 	fmt.Fprintf(w, "  bits and entropy: of a weight; the order-0 bound of each block's symbols, %s\n", about)
-	for _, m := range []string{coded.T5Q.String(), coded.Byte.String()} {
-		if e := r.Worst[m]; e != nil {
-			fmt.Fprintf(w, "  every %s block is coded within %.4f %% of its entropy, all but its head (the worst is block %d)\n", m, 100*e.Payload, e.Block)
-		}
-	}
+	printCoding(w, r.Coding)
 
 	fmt.Fprintf(w, "\nbits a weight, by layer\n%5s %8s %8s %8s%s ", "layer", "of raw %", "bits", "entropy", above)
 	for _, name := range []string{"q", "k", "v", "o", "gate", "up", "down"} {

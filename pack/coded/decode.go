@@ -36,8 +36,10 @@ type Done struct {
 	*Block
 	Mark
 	// Entropy is the order-0 entropy of the block's symbols in bits, if
-	// DecodeOptions.Count was set; always when encoding.
-	Entropy float64
+	// DecodeOptions.Count was set; always when encoding. Ideal is what a
+	// perfect coder would need with the block's table of frequencies; only
+	// when decoding.
+	Entropy, Ideal float64
 }
 
 // Decode reads the blocks of a transport from r, which is positioned after the
@@ -350,7 +352,7 @@ func (d *decoding) finish(u *unit) error {
 		b := u.block
 		done := Done{Block: b, Mark: Mark{b.Index, b.Coded + b.CodedSize(), b.Source + b.Size, d.crc}}
 		if u.counts != nil {
-			done.Entropy = u.counts.entropy()
+			done.Entropy, done.Ideal = u.counts.entropy(), u.counts.ideal(b.freq)
 		}
 		d.o.Done(done)
 	}

@@ -78,3 +78,16 @@ func (c *counts) entropy() float64 {
 	}
 	return bits
 }
+
+// ideal returns the bits that what was counted needs if each symbol costs what
+// its share of scale in a table says: the entropy, and what rounding the
+// shares to 1/scale costs.
+func (c *counts) ideal(freq []uint16) float64 {
+	bits := 0.0
+	for s, f := range freq {
+		if f > 0 {
+			bits += float64(c[s]) * math.Log2(scale/float64(f))
+		}
+	}
+	return bits
+}

@@ -55,11 +55,16 @@ func toGGUFCommand() *urfave.Command {
 			"tokenizer_config.json, chat_template.jinja, config.json.\n\n" +
 			"The file runs with nrun and with a llama.cpp that has the two types. It holds all of the\n" +
 			"container: \"npack from-gguf\" gives the very bytes back.\n\n" + stockDescription +
-			cli.Examples("npack to-gguf pack/", "npack to-gguf model.bin /models/model.gguf", "npack to-gguf --stock auto --ollama pack/ model.gguf"),
+			cli.Examples("npack to-gguf pack/", "npack to-gguf model.bin /models/model.gguf", "npack to-gguf --stock q8_0 pack/ model.gguf", "npack to-gguf --ollama pack/ model.gguf"),
 		Flags: append(conversionFlags(), stockFlags()...),
 		Action: func(c *urfave.Context) error {
-			if c.IsSet("stock") {
-				return exportStock(c)
+			switch {
+			case c.IsSet("stock"):
+				return exportStock(c, c.String("stock"))
+			case c.Bool("ollama"): // which has neither type
+				return exportStock(c, stockAuto)
+			case c.Bool("quick"):
+				return cli.Usagef("an FV5 file is exact: there is nothing to judge", "--quick goes with --stock TYPE")
 			}
 			return convertNamed(c, "gguf")
 		},

@@ -38,7 +38,7 @@ func stockFlags() []urfave.Flag {
 		&urfave.StringFlag{Name: "stock", Usage: "write a file for unpatched programs, of `TYPE` " + strings.Join(stock.Names(), ", ") +
 			", auto (the smallest that keeps all tokens of trajectories.json) or compare (measure all, write nothing)"},
 		&urfave.BoolFlag{Name: "quick", Usage: "with --stock TYPE: do not judge the file by trajectories.json and ppl.json"},
-		&urfave.BoolFlag{Name: "ollama", Usage: "with --stock: write a Modelfile for Ollama beside OUT"},
+		&urfave.BoolFlag{Name: "ollama", Usage: "write a Modelfile for Ollama beside OUT; the type is auto if --stock says none"},
 	}
 }
 
@@ -90,9 +90,9 @@ type stocking struct {
 	bar   *cli.Progress
 }
 
-// exportStock is "to-gguf --stock".
-func exportStock(c *urfave.Context) error {
-	want := strings.ToLower(c.String("stock"))
+// exportStock is "to-gguf --stock want".
+func exportStock(c *urfave.Context, want string) error {
+	want = strings.ToLower(want)
 	most := 2
 	if want == stockCompare {
 		most = 1

@@ -191,7 +191,7 @@ func (d *decoding) whole(l *line, b *Block, need int64) error {
 		parts = parts[1:]
 		return p.c, p.n, nil
 	}
-	return l.put(&unit{block: b, last: true, tokens: int(need), counts: d.counts(), payload: next})
+	return l.put(&unit{block: b, last: true, tokens: int(need), counts: d.counts(), payload: next, ready: make(chan struct{})})
 }
 
 // job is a block that a worker is decoding.

@@ -124,9 +124,7 @@ func (e *encoding) fill(l *line, cuts []Block) error {
 		if err := l.take(need); err != nil {
 			return err
 		}
-		u := &unit{block: b, last: true, tokens: need}
-		u.do = func() error { return e.encode(l.ctx, u) }
-		if err := l.put(u); err != nil {
+		if err := l.put(&unit{block: b, last: true, tokens: need, ready: make(chan struct{})}); err != nil {
 			return err
 		}
 	}
@@ -136,12 +134,12 @@ func (e *encoding) fill(l *line, cuts []Block) error {
 // serve encodes blocks as they come.
 func (e *encoding) serve(l *line) {
 	for u := l.poll(true); u != nil; u = l.poll(true) {
-		u.err = u.do()
+		u.err = e.encode(l.ctx, u)
 		close(u.ready)
 	}
 }
 
-// encode is a worker's part.
+// encode makes the block of u.
 func (e *encoding) encode(ctx context.Context, u *unit) error {
 	be := blockEncoders.Get().(*blockEncoder)
 	defer blockEncoders.Put(be)

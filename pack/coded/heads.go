@@ -84,13 +84,21 @@ func (s *heads) next(r io.Reader) (*Block, error) {
 	if err := read(17, b.Method.headSize()); err != nil {
 		return nil, err
 	}
+	if err := s.table(b); err != nil {
+		return nil, err
+	}
+	return b, s.fits(b)
+}
+
+// table takes the length of b's payload and the frequencies from the head.
+func (s *heads) table(b *Block) error {
 	// A symbol takes two bytes at most.
 	payload, most := binary.LittleEndian.Uint64(s.buf[17:]), uint64(math.MaxInt64)
 	if symbols := uint64(b.Symbols()); symbols < math.MaxInt64/2-8 {
 		most = 8 + 2*symbols
 	}
 	if payload < 8 || payload > most {
-		return nil, s.fail(pack.ErrCorrupt, 17, fmt.Sprintf("payload_size is %d", payload), fmt.Sprintf("8 to %d for %d symbols", most, b.Symbols()))
+		return s.fail(pack.ErrCorrupt, 17, fmt.Sprintf("payload_size is %d", payload), fmt.Sprintf("8 to %d for %d symbols", most, b.Symbols()))
 	}
 	b.Payload = int64(payload)
 	b.freq = make([]uint16, b.Method.alphabet())
@@ -100,9 +108,9 @@ func (s *heads) next(r io.Reader) (*Block, error) {
 		sum += int(b.freq[i])
 	}
 	if sum != scale {
-		return nil, s.fail(pack.ErrCorrupt, 25, fmt.Sprintf("frequencies add up to %d", sum), fmt.Sprint(scale))
+		return s.fail(pack.ErrCorrupt, 25, fmt.Sprintf("frequencies add up to %d", sum), fmt.Sprint(scale))
 	}
-	return b, s.fits(b)
+	return nil
 }
 
 // fits refuses a block that ends past the end of the file, where that is known.

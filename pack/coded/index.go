@@ -130,7 +130,15 @@ func (x *Index) Tensors(regions []Region, entropy []float64) []Tensor {
 // decoded. A block that is decoded for this is held whole; one of more than
 // 256 MiB, which no encoder that cuts the source makes of a gap, is refused.
 func (x *Index) Regions(ctx context.Context) ([]Region, error) {
-	return walkContainer(x.Name, &lazySource{x: x, ctx: ctx, block: -1}, x.Header.SourceSize)
+	return walkContainer(x.Name, x.Source(ctx), x.Header.SourceSize)
+}
+
+// Source returns the container inside a transport for reading at any place. Of
+// each block that is touched all is decoded; the last stays in memory. It is
+// for a few bytes here and there, in blocks of up to 256 MiB, and for one
+// goroutine.
+func (x *Index) Source(ctx context.Context) io.ReaderAt {
+	return &lazySource{x: x, ctx: ctx, block: -1}
 }
 
 // lazySource reads the container of a transport, decoding a block when it is
@@ -213,7 +221,8 @@ func (x *Index) decode(ctx context.Context, b *Block) ([]byte, error) {
 	}
 	if b.Method != Raw {
 		d := blockDecoder{ctx: ctx, name: x.Name, block: b, next: next, emit: emit}
-		return out, d.run()
+		err := d.run()
+		return out, err
 	}
 	for {
 		c, n, err := next()

@@ -36,9 +36,8 @@ type line struct {
 type unit struct {
 	block   *Block
 	last    bool                        // the unit ends its block
-	do      func() error                // what a worker does to it when encoding, nil if nothing
-	payload func() (*chunk, int, error) // what a worker decodes, nil if nothing
-	ready   chan struct{}               // closed by the worker; nil if there is nothing to do
+	payload func() (*chunk, int, error) // as payload.next: what is to be decoded
+	ready   chan struct{}               // nil if there is nothing to do, else closed by the worker who did it
 	pieces  [][]byte                    // what it gives, in order
 	chunks  []*chunk                    // what the pieces lie in
 	tokens  int                         // given back when finished
@@ -142,8 +141,7 @@ func (l *line) poll(wait bool) *unit {
 
 // put appends a unit.
 func (l *line) put(u *unit) error {
-	if u.do != nil || u.payload != nil {
-		u.ready = make(chan struct{})
+	if u.ready != nil {
 		select {
 		case l.work <- u:
 		case <-l.ctx.Done():

@@ -170,34 +170,16 @@ func (c *converter) badWeight(name string, r *Region, at int64, n int) error {
 	return errors.New("coded: no bad weight found")
 }
 
+// unpack writes the planes of r, one after the other.
 func (c *converter) unpack(name string, r *Region) error {
 	plane := r.Size / 3
 	total := symbolsOf(plane)
 	for i := range c.planes { // bp, then bn, then br
 		for at, done := int64(0), int64(0); at < plane; at += batchBytes {
 			k := int(min(total-done, batchSymbols))
-			if err := c.read(c.symbols[:k], r.Offset+done); err != nil {
+			n := int(min(plane-at, batchBytes))
+			if err := c.convert(name, r, done, k, n); err != nil {
 				return err
-			}
-			for j, s := range c.symbols[:k] {
-				if s > 124 {
-					return &pack.Error{Kind: pack.ErrCorrupt, File: name, Place: fmt.Sprintf("tensor %q", r.Tensor), Offset: r.Offset + done + int64(j),
-						Found: fmt.Sprintf("symbol %d", s), Expected: "0 to 124", Hint: hintDamaged}
-				}
-			}
-			groups := (k + groupSymbols - 1) / groupSymbols
-			clear(c.symbols[k : groups*groupSymbols])
-			toPlanes(c.planes[0][:], c.planes[1][:], c.planes[2][:], c.symbols[:], groups)
-			n := min(plane-at, batchBytes)
-			if i == 0 && groups*groupBytes > int(n) {
-				for _, p := range c.planes {
-					for _, b := range p[n : groups*groupBytes] {
-						if b != 0 {
-							return &pack.Error{Kind: pack.ErrCorrupt, File: name, Place: fmt.Sprintf("tensor %q", r.Tensor), Offset: r.Offset + total - 1,
-								Found: "the last symbol has weights past the end of the planes", Expected: "zeros there", Hint: hintDamaged}
-						}
-					}
-				}
 			}
 			if _, err := c.w.Write(c.planes[i][:n]); err != nil {
 				return err
@@ -206,5 +188,33 @@ func (c *converter) unpack(name string, r *Region) error {
 		}
 	}
 	c.at = r.Offset + total
+	return nil
+}
+
+// convert fills n bytes of each plane of c.planes from the k symbols of r after
+// the first done.
+func (c *converter) convert(name string, r *Region, done int64, k, n int) error {
+	fail := func(off int64, found, expected string) error {
+		return &pack.Error{Kind: pack.ErrCorrupt, File: name, Place: fmt.Sprintf("tensor %q", r.Tensor), Offset: r.Offset + off,
+			Found: found, Expected: expected, Hint: hintDamaged}
+	}
+	if err := c.read(c.symbols[:k], r.Offset+done); err != nil {
+		return err
+	}
+	for j, s := range c.symbols[:k] {
+		if s > 124 {
+			return fail(done+int64(j), fmt.Sprintf("symbol %d", s), "0 to 124")
+		}
+	}
+	groups := (k + groupSymbols - 1) / groupSymbols
+	clear(c.symbols[k : groups*groupSymbols])
+	toPlanes(c.planes[0][:], c.planes[1][:], c.planes[2][:], c.symbols[:], groups)
+	for _, p := range c.planes {
+		for _, b := range p[n : groups*groupBytes] {
+			if b != 0 {
+				return fail(done+int64(k)-1, "the last symbol has weights past the end of the planes", "zeros there")
+			}
+		}
+	}
 	return nil
 }

@@ -221,6 +221,21 @@ func (t *Int8Matrix) surveyRows(name string, r0 int) (sums mismatches, err error
 	return sums, checkFinite(name, PartScale, t.Scale, r0)
 }
 
+// Check returns an [*Error] about the first value of t that breaks a rule of the
+// model, or nil. The first row of t is row r0 of what it speaks of; integrity
+// words are not looked at.
+func (t *Tensor) Check(r0 int) (err error) {
+	switch {
+	case t.Ternary != nil:
+		_, _, err = t.Ternary.surveyRows(t.Name, r0)
+	case t.Int8 != nil:
+		_, err = t.Int8.surveyRows(t.Name, r0)
+	default:
+		err = checkFinite(t.Name, PartNorm, t.Vector, r0)
+	}
+	return err
+}
+
 // checkFinite refuses NaN and infinities; v[0] belongs to row.
 func checkFinite(name, part string, v []float32, row int) error {
 	for i, f := range v {

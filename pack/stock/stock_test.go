@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"strings"
@@ -258,6 +259,33 @@ func TestRefuse(t *testing.T) {
 	m.Layers[0].O.BiasFlag, m.Layers[0].O.Bias = 1, make([]float32, 256)
 	if _, err := Plan(m, Types[0], Levels); err == nil || !strings.Contains(err.Error(), "attn_output") {
 		t.Errorf("a bias of attn_output: %v", err)
+	}
+}
+
+// Weights that break a rule become no file.
+func TestRefuseWeights(t *testing.T) {
+	nan := float32(math.NaN())
+	for want, change := range map[string]func(m *ternary.Model){
+		`tensor "blk.0.attn_v": row 3, column 8`: func(m *ternary.Model) { w := &m.Layers[0].V; w.BP[3*w.Stride+1], w.BN[3*w.Stride+1] = 1, 1 },
+		`tensor "blk.0.ffn_up": row 500`:         func(m *ternary.Model) { m.Layers[0].Up.SHi[500] = nan },
+		`tensor "token_embd": row 63`:            func(m *ternary.Model) { m.Embed.Scale[63] = nan },
+		`tensor "output_norm": value 9`:          func(m *ternary.Model) { m.FinalNorm[9] = nan },
+	} {
+		m := wide()
+		change(m)
+		for _, ty := range Types {
+			list, err := Plan(m, ty, Levels)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Measure(t.Context(), m, list, Options{})
+			for _, err := range []error{err, Write(t.Context(), io.Discard, m, nil, list, Options{})} {
+				var e *ternary.Error
+				if !errors.As(err, &e) || !strings.HasPrefix(e.Error(), want) {
+					t.Errorf("%s: %v, want %s", ty.Name, err, want)
+				}
+			}
+		}
 	}
 }
 

@@ -36,7 +36,8 @@ type Options struct {
 	Progress func(done, total int64)
 }
 
-// Measure encodes the tensors and compares what they decode to with m.
+// Measure encodes the tensors and compares what they decode to with m. Weights
+// that break a rule of the model are a [*ternary.Error].
 func Measure(ctx context.Context, m *ternary.Model, tensors []Tensor, o Options) (Errors, error) {
 	var e Errors
 	err := walk(ctx, m, tensors, o, true, func(p *piece) error {
@@ -59,7 +60,8 @@ func Size(metadata []gguf.KV, tensors []Tensor) (int64, error) {
 	return h.FileSize(), nil
 }
 
-// Write writes a file with this metadata.
+// Write writes a file with this metadata. Errors of weights are those of
+// [Measure].
 func Write(ctx context.Context, w io.Writer, m *ternary.Model, metadata []gguf.KV, tensors []Tensor, o Options) error {
 	h := header(metadata, tensors)
 	g, err := gguf.NewWriter(w, &h)
@@ -186,6 +188,9 @@ func (w *worker) encode(p *piece) error {
 	}
 	part, err := p.t.part(w.m, &w.rows, p.r0, p.r1)
 	if err != nil {
+		return err
+	}
+	if err := part.Check(p.r0); err != nil { // blocks have no place for what is wrong
 		return err
 	}
 	p.data = resize(p.data, (p.r1-p.r0)*p.t.RowSize())

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"npack/internal/membw"
 )
@@ -178,7 +179,7 @@ func BenchmarkInt8Dot(b *testing.B) {
 				b.Run(fmt.Sprintf("P=%d/DRAM/threads=%d", planes, threads), func(b *testing.B) {
 					sums := [2][]int64{make([]int64, farSize/cols), make([]int64, farSize/cols)}
 					far(b, threads, cols, func(i int, w []byte) {
-						k.int8Dot(sums[i][:len(w)/cols], asInt8(w), cols, x, planes, benchBlocks)
+						k.int8Dot(sums[i][:len(w)/cols], unsafe.Slice((*int8)(unsafe.Pointer(&w[0])), len(w)), cols, x, planes, benchBlocks)
 					})
 				})
 			}

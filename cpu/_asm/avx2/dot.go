@@ -15,13 +15,16 @@ const ahead = 4096
 // dot puts a digit of four columns in every dword, multiplies them with the
 // codes of four columns of all rows and adds up 16-bit sums of two columns;
 // after maxBlocks blocks these go to the 32-bit sums, which stay in memory.
+//
+// Codes are made while the products of the slot before are: shifts go where
+// multiplications do not, and Zen 3 finds 10 % more of both if they come mixed.
 func dot(planes int) {
 	TEXT(fmt.Sprintf("dot%dAVX2", planes), NOSPLIT, "func(sums *int32, w *byte, x *int8, blocks int)")
 	sums := Load(Param("sums"), GP64())
 	w := Load(Param("w"), GP64())
 	x := Load(Param("x"), GP64())
 	blocks := Load(Param("blocks"), GP64())
-	masks := newMasks()
+	mask := load(three)
 	zero := zeros(1)[0]
 	for i := range 2 * planes {
 		VMOVDQU(zero, Mem{Base: sums, Disp: i * vec})
@@ -34,11 +37,19 @@ func dot(planes int) {
 	Label("block")
 	PREFETCHT0(Mem{Base: w, Disp: ahead})
 	PREFETCHT0(Mem{Base: w, Disp: ahead + 64})
-	masks.eachSlot(w, func(slot int, t, q VecVirtual) {
-		for p := range planes {
-			addProducts(acc[p], acc[planes+p], t, q, Mem{Base: x, Disp: p*blockCols + slot*4})
+	b := block{w: w, three: mask}
+	next := b.codes(0)
+	next.complete()
+	for s := range slots {
+		now := next
+		if next = (codes{}); s+1 < slots {
+			next = b.codes(s + 1)
 		}
-	})
+		for p := range planes {
+			addProducts(acc[p], acc[planes+p], now, Mem{Base: x, Disp: p*blockCols + s*4}, next.step)
+		}
+		next.complete()
+	}
 	ADDQ(U32(3*vec), w)
 	ADDQ(U32(planes*blockCols), x)
 	DECQ(n)
@@ -51,37 +62,64 @@ func dot(planes int) {
 	RET()
 }
 
-// masks are what separates the codes of a block.
-type masks struct{ three, upper VecVirtual }
+// block is a block of weights in memory.
+type block struct {
+	w     Register
+	three VecVirtual // in every byte
+	t, q  VecVirtual // the half that slots are taken from
+}
 
-func newMasks() masks { return masks{load(three), load(upper)} }
+// codes are those of a slot, as bytes, and the instructions that make them.
+type codes struct {
+	t, q  VecVirtual
+	steps []func()
+}
 
-// eachSlot calls f for the slots of the block at w in order, with the codes of
-// t and of q as bytes.
-func (m masks) eachSlot(w Register, f func(slot int, t, q VecVirtual)) {
-	z := load(Mem{Base: w, Disp: 2 * vec})
-	for half := range 2 {
-		t, q := load(Mem{Base: w, Disp: half * vec}), YMM()
-		if half == 1 {
-			VPADDB(z, z, z)
+// codes returns those of slot s; slots must come in order.
+func (b *block) codes(s int) codes {
+	c := codes{t: YMM(), q: YMM()}
+	half, s := s/4, s%4
+	if s == 0 {
+		b.t, b.q = YMM(), YMM()
+		t, q, z := b.t, b.q, Mem{Base: b.w, Disp: 2 * vec}
+		if half == 0 {
+			c.add(func() { VMOVDQU(z, q) })
+		} else {
+			c.add(func() { VMOVDQU(z, q) }, func() { VPADDB(q, q, q) })
 		}
-		VPAND(m.upper, z, q)
-		VPXOR(t, q, q)
-		for s := range 4 {
-			f(half*4+s, m.code(t, s), m.code(q, s))
-		}
+		c.add(
+			func() { VMOVDQU(Mem{Base: b.w, Disp: half * vec}, t) },
+			func() { VPAND(upper, q, q) },
+			func() { VPXOR(t, q, q) },
+			func() { VPAND(b.three, t, c.t) },
+			func() { VPAND(b.three, q, c.q) },
+		)
+		return c
+	}
+	for _, v := range [][2]VecVirtual{{b.t, c.t}, {b.q, c.q}} {
+		c.add(
+			func() { VPSRLW(Imm(uint64(2*s)), v[0], v[1]) },
+			func() { VPAND(b.three, v[1], v[1]) },
+		)
+	}
+	return c
+}
+
+func (c *codes) add(steps ...func()) { c.steps = append(c.steps, steps...) }
+
+// step writes the next instruction, if any is left.
+func (c *codes) step() {
+	if len(c.steps) > 0 {
+		c.steps[0]()
+		c.steps = c.steps[1:]
 	}
 }
 
-// code returns bits 2s+1 and 2s of every byte.
-func (m masks) code(v VecVirtual, s int) VecVirtual {
-	u := YMM()
-	if s > 0 {
-		VPSRLW(Imm(uint64(2*s)), v, u)
-		v = u
+// complete writes the instructions that are left.
+func (c *codes) complete() {
+	for len(c.steps) > 0 {
+		c.step()
 	}
-	VPAND(m.three, v, u)
-	return u
 }
 
 // takeChunk returns how many blocks to do before 16 bits are full, and takes
@@ -95,13 +133,16 @@ func takeChunk(blocks Register) Register {
 	return n
 }
 
-// addProducts adds the products of a digit of four columns with codes.
-func addProducts(sumT, sumQ, t, q VecVirtual, digits Mem) {
+// addProducts adds the products of a digit of four columns with codes; step is
+// called where another instruction is welcome.
+func addProducts(sumT, sumQ VecVirtual, c codes, digits Mem, step func()) {
 	x, product := YMM(), YMM()
 	VPBROADCASTD(digits, x)
-	VPMADDUBSW(x, t, product)
+	VPMADDUBSW(x, c.t, product)
+	step()
 	VPADDW(product, sumT, sumT)
-	VPMADDUBSW(x, q, x)
+	VPMADDUBSW(x, c.q, x)
+	step()
 	VPADDW(x, sumQ, sumQ)
 }
 

@@ -14,13 +14,16 @@ func expand() {
 	u := Load(Param("u"), GP64())
 	w := Load(Param("w"), GP64())
 	blocks := Load(Param("blocks"), GP64())
-	masks := newMasks()
+	mask := load(three)
 
 	Label("block")
-	masks.eachSlot(w, func(slot int, t, q VecVirtual) {
-		VMOVDQU(t, Mem{Base: u, Disp: (2*slot + 0) * vec})
-		VMOVDQU(q, Mem{Base: u, Disp: (2*slot + 1) * vec})
-	})
+	b := block{w: w, three: mask}
+	for s := range slots {
+		c := b.codes(s)
+		c.complete()
+		VMOVDQU(c.t, Mem{Base: u, Disp: (2*s + 0) * vec})
+		VMOVDQU(c.q, Mem{Base: u, Disp: (2*s + 1) * vec})
+	}
 	ADDQ(U32(3*vec), w)
 	ADDQ(U32(2*slots*vec), u)
 	DECQ(blocks)
@@ -73,7 +76,7 @@ func (m many) loop(label string, n int) {
 
 	Label(label + "Block")
 	for slot := range slots {
-		t, q := load(Mem{Base: u, Disp: (2*slot + 0) * vec}), load(Mem{Base: u, Disp: (2*slot + 1) * vec})
+		codes := codes{t: load(Mem{Base: u, Disp: (2*slot + 0) * vec}), q: load(Mem{Base: u, Disp: (2*slot + 1) * vec})}
 		for c := range n {
 			digits := Mem{Base: x, Disp: slot * 4}
 			if c > 0 {
@@ -82,7 +85,7 @@ func (m many) loop(label string, n int) {
 			}
 			for p := range m.planes {
 				sums := acc[c*2*m.planes:]
-				addProducts(sums[p], sums[m.planes+p], t, q, digits.Offset(p*blockCols))
+				addProducts(sums[p], sums[m.planes+p], codes, digits.Offset(p*blockCols), func() {})
 			}
 		}
 	}

@@ -51,6 +51,7 @@ func BenchmarkVectors(b *testing.B) {
 		{"scores", c * d, 4 * c * d, func(v *vectors) { v.scores(p, x[:d], keys, 0.088) }},
 		{"expSub", c, 8 * c, func(v *vectors) { copy(p, s); v.expSub(p, 1) }},
 		{"mix", c * d, 4 * c * d, func(v *vectors) { v.mix(o, s, keys) }},
+		{"softmax", c, 8 * c, func(v *vectors) { copy(p, s); v.softmax((*[64]float32)(p), c) }},
 		{"addScaled", d, 12 * d, func(v *vectors) { v.addScaled(o, x[:d], 0.5) }},
 		{"scale", d, 8 * d, func(v *vectors) { v.scale(o, 1) }},
 	} {
@@ -94,8 +95,8 @@ type benchLayer struct {
 	k, v                     []uint16 // [benchKV][n][benchD]
 	kv                       []float32
 	lanes                    [256]float32
-	p                        [benchGroup][benchChunk]float32
-	o                        [benchHeads][]float32 // [chunks][benchD]
+	s                        [benchGroup * benchChunk]float32
+	o                        []float32             // [benchKV][chunks][benchGroup][benchD]
 	m                        [benchHeads][]float32 // [chunks]
 }
 
@@ -109,8 +110,10 @@ func newBenchLayer(n int) *benchLayer {
 	for i := range l.k {
 		l.k[i], l.v[i] = uint16(0x3000+i%1021), uint16(0x3000+i%509)
 	}
-	for h := range l.o {
-		l.o[h], l.m[h] = make([]float32, roundUp(n, benchChunk)*benchD/benchChunk), make([]float32, roundUp(n, benchChunk)/benchChunk)
+	chunks := roundUp(n, benchChunk) / benchChunk
+	l.o = make([]float32, benchHeads*chunks*benchD)
+	for h := range l.m {
+		l.m[h] = make([]float32, chunks)
 	}
 	return l
 }
@@ -150,33 +153,41 @@ func (l *benchLayer) run(v *vectors) {
 // attend mixes the values of a key/value head for its query heads into y.
 func (l *benchLayer) attend(v *vectors, kvHead int) {
 	const group = benchGroup
-	p := &l.p
-	for chunk := range len(l.m[0]) {
-		first := chunk * benchChunk
-		n := min(benchChunk, l.n-first)
-		at := (kvHead*l.n + first) * benchD
-		v.fromHalf(l.kv[:n*benchD], l.k[at:at+n*benchD])
-		for i := range group {
-			v.scores(p[i][:n], l.qk[(kvHead*group+i)*benchD:][:benchD], l.kv, 0.088)
-			m := p[i][0]
-			for _, s := range p[i][1:n] {
-				m = max(m, s)
+	first := kvHead * group
+	chunks := len(l.m[first])
+	for chunk := range chunks {
+		n := min(benchChunk, l.n-chunk*benchChunk)
+		at := (kvHead*l.n + chunk*benchChunk) * benchD
+		k, values := l.k[at:at+n*benchD], l.v[at:at+n*benchD]
+		if v.scoresHalf != nil {
+			v.scoresHalf(l.s[:], l.qk[first*benchD:][:group*benchD], k, values, benchD, 0.088)
+		} else {
+			v.fromHalf(l.kv[:n*benchD], k)
+			for i := range group {
+				v.scores(l.s[i*benchChunk:][:n], l.qk[(first+i)*benchD:][:benchD], l.kv[:n*benchD], 0.088)
 			}
-			l.m[kvHead*group+i][chunk] = m
-			v.expSub(p[i][:], m)
 		}
-		v.fromHalf(l.kv[:n*benchD], l.v[at:at+n*benchD])
 		for i := range group {
-			v.mix(l.o[kvHead*group+i][chunk*benchD:][:benchD], p[i][:n], l.kv)
+			l.m[first+i][chunk], _, _ = v.softmax((*[64]float32)(l.s[i*benchChunk:]), n)
+		}
+		out := l.o[(kvHead*chunks+chunk)*group*benchD:][:group*benchD]
+		if v.mixHalf != nil {
+			v.mixHalf(out, l.s[:], values, l.k[min(at+n*benchD, len(l.k)-n*benchD):], benchD)
+		} else {
+			v.fromHalf(l.kv[:n*benchD], values)
+			for i := range group {
+				v.mix(out[i*benchD:][:benchD], l.s[i*benchChunk:][:n], l.kv[:n*benchD])
+			}
 		}
 	}
-	for h := kvHead * group; h < (kvHead+1)*group; h++ {
-		out := l.y[h*benchD:][:benchD]
-		clear(out)
-		for chunk, m := range l.m[h] {
-			v.addScaled(out, l.o[h][chunk*benchD:][:benchD], reference.Exp(m-l.m[h][0]))
+	for i := range group {
+		y := l.y[(first+i)*benchD:][:benchD]
+		clear(y)
+		for chunk, m := range l.m[first+i] {
+			o := l.o[((kvHead*chunks+chunk)*group+i)*benchD:]
+			v.addScaled(y, o[:benchD], reference.Exp(m-l.m[first+i][0]))
 		}
-		v.scale(out, 0.01)
+		v.scale(y, 0.01)
 	}
 }
 

@@ -11,16 +11,14 @@ import (
 func scores() {
 	begin("scores", "func(s, q, keys []float32, scale float32)")
 	s, n := base("s"), length("s")
-	q, row := base("q"), length("q")
+	start, dim := base("q"), length("q")
 	key := base("keys")
 	factor := spread("scale")
-	SHLQ(Imm(2), row) // bytes of a key
-	row3 := GP64()
+	q, left := GP64(), GP64()
+	row, row3 := GP64(), GP64() // bytes of a key, of three
+	MOVQ(dim, row)
+	SHLQ(Imm(2), row)
 	LEAQ(Mem{Base: row, Index: row, Scale: 2}, row3)
-	qEnd := GP64()
-	LEAQ(Mem{Base: q, Index: row, Scale: 1}, qEnd)
-	start := GP64()
-	MOVQ(q, start)
 	CMPQ(n, U32(4))
 	JLT(LabelRef("singles"))
 
@@ -32,21 +30,14 @@ func scores() {
 			VPXOR(b[i], b[i], b[i])
 		}
 		MOVQ(start, q)
-		Label("fourDims")
-		q0, q1 := YMM(), YMM()
-		VMOVUPS(at(q, 0), q0)
-		VMOVUPS(at(q, 1), q1)
-		for i, m := range []Mem{
-			{Base: key}, {Base: key, Index: row, Scale: 1},
-			{Base: key, Index: row, Scale: 2}, {Base: key, Index: row3, Scale: 1},
-		} {
-			multiplyAdd(m, q0, a[i])
-			m.Disp = vec
-			multiplyAdd(m, q1, b[i])
-		}
-		advance(2*vec, q, key)
-		CMPQ(q, qEnd)
-		JNE(LabelRef("fourDims"))
+		MOVQ(dim, left)
+		eachDims("four", left, func(place int) {
+			q0, q1 := register(at(q, 2*place)), register(at(q, 2*place+1))
+			for i := range a {
+				multiplyAdd(rowOf(key, row, row3, i, 2*place*vec), q0, a[i])
+				multiplyAdd(rowOf(key, row, row3, i, (2*place+1)*vec), q1, b[i])
+			}
+		}, func(sixteens int) { advance(2*vec*sixteens, q, key) })
 
 		for i := range a {
 			VADDPS(b[i], a[i], a[i])
@@ -72,18 +63,14 @@ func scores() {
 	JMP(LabelRef("four"))
 
 	Label("singles")
-	while("one", n, 1, func() {
+	while("single", n, 1, func() {
 		a, b := zero(), zero()
 		MOVQ(start, q)
-		Label("oneDims")
-		q0, q1 := YMM(), YMM()
-		VMOVUPS(at(q, 0), q0)
-		VMOVUPS(at(q, 1), q1)
-		multiplyAdd(at(key, 0), q0, a)
-		multiplyAdd(at(key, 1), q1, b)
-		advance(2*vec, q, key)
-		CMPQ(q, qEnd)
-		JNE(LabelRef("oneDims"))
+		MOVQ(dim, left)
+		eachDims("one", left, func(place int) {
+			multiplyAdd(at(key, 2*place), register(at(q, 2*place)), a)
+			multiplyAdd(at(key, 2*place+1), register(at(q, 2*place+1)), b)
+		}, func(sixteens int) { advance(2*vec*sixteens, q, key) })
 		VADDPS(b, a, a)
 		x := fold8(a)
 		VMULPS(factor.AsX(), x, x)

@@ -13,7 +13,8 @@ import (
 // is fetched, evenly over the whole time.
 
 // scoresHalf takes 4/heads keys at a time, so that there are always four sums of
-// 16 lanes. Without so many keys it takes the last one again.
+// 16 lanes. Without so many keys it takes the last one again; what it writes
+// behind the scores of n keys, up to a multiple of four, means nothing.
 func scoresHalf(heads int) {
 	keys := 4 / heads
 	TEXT(fmt.Sprintf("scoresHalf%dAVX2", heads), NOSPLIT, "func(s, q *float32, k, ahead *uint16, dim, n int, scale float32)")
@@ -22,8 +23,7 @@ func scoresHalf(heads int) {
 	row, n := Load(Param("dim"), GP64()), Load(Param("n"), GP64())
 	factor := spread("scale")
 	ADDQ(row, row) // bytes of a key
-	q, qEnd := GP64(), GP64()
-	LEAQ(Mem{Base: start, Index: row, Scale: 2}, qEnd)
+	q := GP64()
 
 	// headAt and keyAt address a head's query and a key.
 	var query, query3 Register
@@ -44,6 +44,17 @@ func scoresHalf(heads int) {
 		return Mem{Base: k, Index: offset[i], Scale: 1, Disp: disp}
 	}
 
+	// Sums of four keys wait here until they are folded together: one fold
+	// alone would have nothing to run beside. It is aligned within the frame.
+	var room, roomStart, roomEnd Register
+	if heads > 1 {
+		room, roomStart, roomEnd = GP64(), GP64(), GP64()
+		LEAQ(AllocLocal(heads*4*vec+vec).Offset(vec-1), roomStart)
+		ANDQ(I8(-vec), roomStart)
+		LEAQ(Mem{Base: roomStart, Disp: heads * 4 * vec}, roomEnd)
+		MOVQ(roomStart, room)
+	}
+
 	Label("next")
 	for i := 1; i < keys; i++ {
 		last := offset[i-1]
@@ -61,58 +72,74 @@ func scoresHalf(heads int) {
 		VPXOR(v, v, v)
 	}
 	MOVQ(start, q)
-	Label("dims")
-	for i := 0; i < keys; i += 2 {
-		PREFETCHT1(Mem{Base: ahead, Disp: 32 * i})
-	}
-	advance(32*keys, ahead)
-	for half := range 2 {
-		key := vectors(keys)
-		for i, v := range key {
-			VCVTPH2PS(keyAt(i, half*vec/2), v)
-		}
-		for h := range heads {
-			if keys == 1 {
-				multiplyAdd(headAt(h, half*vec), key[0], sum[half][h])
-				continue
+	left := GP64()
+	MOVQ(row, left)
+	SHRQ(Imm(1), left)
+	eachDims("dims", left, func(place int) {
+		if at := 32 * keys * place; at%64 == 0 {
+			for i := 0; i < 32*keys; i += 64 {
+				PREFETCHT1(Mem{Base: ahead, Disp: at + i})
 			}
-			x := YMM()
-			VMOVUPS(headAt(h, half*vec), x)
+		}
+		for half := range 2 {
+			key := vectors(keys)
 			for i, v := range key {
-				t := YMM()
-				VMULPS(x, v, t)
-				VADDPS(t, sum[half][h*keys+i], sum[half][h*keys+i])
+				VCVTPH2PS(keyAt(i, (2*place+half)*vec/2), v)
+			}
+			for h := range heads {
+				x := headAt(h, (2*place+half)*vec)
+				if keys == 1 {
+					multiplyAdd(x, key[0], sum[half][h])
+					continue
+				}
+				y := register(x)
+				for i, v := range key {
+					t := YMM()
+					VMULPS(y, v, t)
+					VADDPS(t, sum[half][h*keys+i], sum[half][h*keys+i])
+				}
 			}
 		}
-	}
-	advance(2*vec, q)
-	advance(vec, k)
-	CMPQ(q, qEnd)
-	JNE(LabelRef("dims"))
+	}, func(sixteens int) {
+		advance(32*keys*sixteens, ahead)
+		advance(2*vec*sixteens, q)
+		advance(vec*sixteens, k)
+	})
 
 	for i, v := range sum[0] {
 		VADDPS(sum[1][i], v, v)
 	}
-	r := fold4(sum[0], sum[1])
-	VMULPS(factor.AsX(), r, r)
-	const line = 64 * 4 // bytes of a head's scores
-	switch heads {
-	case 1:
-		VMOVUPS(r, Mem{Base: s})
-	case 2:
-		VMOVLPS(r, Mem{Base: s})
-		VMOVHPS(r, Mem{Base: s, Disp: line})
-	case 4:
-		VMOVSS(r, Mem{Base: s})
-		for h := 1; h < 4; h++ {
-			VEXTRACTPS(Imm(uint64(h)), r, Mem{Base: s, Disp: h * line})
-		}
-	}
 	for range keys - 1 {
 		ADDQ(row, k)
 	}
-	advance(4*keys, s)
-	SUBQ(U32(keys), n)
+	if heads > 1 {
+		for i, v := range sum[0] {
+			VMOVAPS(v, at(room, i))
+		}
+		advance(4*vec, room)
+		SUBQ(U32(keys), n)
+		JLE(LabelRef("fold"))
+		CMPQ(room, roomEnd)
+		JNE(LabelRef("next"))
+		Label("fold")
+		MOVQ(roomStart, room)
+	} else {
+		SUBQ(U32(keys), n)
+	}
+	for h := range heads {
+		v := sum[0]
+		if heads > 1 {
+			v = vectors(4)
+			for i := range v {
+				VMOVAPS(at(room, i/keys*4+h*keys+i%keys), v[i])
+			}
+		}
+		r := fold4(v, vectors(4))
+		VMULPS(factor.AsX(), r, r)
+		VMOVUPS(r, Mem{Base: s, Disp: h * 64 * 4})
+	}
+	advance(16, s)
+	CMPQ(n, U32(0))
 	JG(LabelRef("next"))
 	end()
 }

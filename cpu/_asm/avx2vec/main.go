@@ -92,6 +92,21 @@ func while(name string, n Register, step int, body func()) {
 	JGE(LabelRef(name))
 }
 
+// eachDims repeats body, which takes 16 dimensions, the one at a place of all
+// that it may use in addresses, while left >= 16: four times in a round, since a
+// short loop's end is hard to foresee. next moves pointers on by a number of
+// sixteens.
+func eachDims(name string, left Register, body func(place int), next func(sixteens int)) {
+	for _, round := range []int{4, 1} {
+		while(fmt.Sprintf("%s%d", name, round), left, 16*round, func() {
+			for place := range round {
+				body(place)
+			}
+			next(round)
+		})
+	}
+}
+
 // advance moves pointers on by a number of bytes.
 func advance(bytes int, pointers ...Register) {
 	for _, p := range pointers {

@@ -3,48 +3,100 @@
 package membw
 
 import (
-	"bytes"
+	"encoding/binary"
 	"io"
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Result is one measurement.
 type Result struct {
 	Threads        int
-	Bytes          int     // size of the buffer that was read again and again
+	Bytes          int     // size of the memory that was read again and again
 	BytesPerSecond float64 // of the best pass, all threads together
 }
 
-// Read measures with the given number of threads, each on a part of its own of
-// a new buffer of size bytes: take several times the last-level cache. It takes
-// about d and makes at least two passes.
-//
-// Reading is a search by the standard library, which uses vector instructions
-// on all platforms that matter and does little beside loading.
-func Read(threads, size int, d time.Duration) Result {
+// Buffer is memory to read, several times the last-level cache.
+type Buffer struct {
+	b       []byte
+	release func()
+}
+
+// DefaultSize is 16 times the last-level cache of most machines, in bytes.
+const DefaultSize = 512 << 20
+
+// piece is what a thread reads at once, in bytes: a fraction of a millisecond.
+// One that is held up by other programs takes fewer.
+const piece = 4 << 20
+
+// New returns a buffer of size bytes, rounded up to whole pieces of 4 MiB.
+func New(size int) *Buffer {
+	b, release := allocate((size + piece - 1) / piece * piece)
 	// Written once, so that the pages are the buffer's own and not the
 	// system's one page of zeros.
-	buf := bytes.Repeat([]byte{1}, size)
-	part := size / threads
+	for i := 0; i < len(b); i += 8 {
+		b[i] = 1
+	}
+	return &Buffer{b, release}
+}
+
+// heap allocates as Go does, and gives back at once: the buffer may be much of
+// the memory that there is.
+func heap(n int) (b []byte, release func()) { return make([]byte, n), debug.FreeOSMemory }
+
+// Close gives the memory back.
+func (b *Buffer) Close() {
+	b.b = nil
+	b.release()
+}
+
+// Read measures with the given number of threads, which share the buffer. It
+// takes about d and makes at least two passes; the best one counts.
+//
+// Each thread reads four streams at a time, in huge pages, without a prefetch
+// of its own: on an AMD EPYC (Zen 3) this is the fastest of 36 ways, 20 GB/s in
+// one thread, where one stream reaches 14 and a search by the standard library
+// in ordinary pages 9.
+func (b *Buffer) Read(threads int, d time.Duration) Result {
 	best := time.Duration(1<<63 - 1)
 	for start, passes := time.Now(), 0; passes < 2 || time.Since(start) < d; passes++ {
+		var next atomic.Int64
+		read := func() {
+			for at := next.Add(piece); at <= int64(len(b.b)); at = next.Add(piece) {
+				if or(b.b[at-piece:at]) == 0 {
+					panic("membw: what was written is not there")
+				}
+			}
+		}
 		t := time.Now()
 		var wg sync.WaitGroup
-		for i := range threads {
-			wg.Go(func() {
-				if bytes.IndexByte(buf[i*part:(i+1)*part], 2) >= 0 {
-					panic("membw: found a byte that nobody wrote")
-				}
-			})
+		for range threads - 1 {
+			wg.Go(read)
 		}
+		read()
 		wg.Wait()
 		best = min(best, time.Since(t))
 	}
-	debug.FreeOSMemory() // buf goes back at once: it may be much of what there is
-	return Result{threads, part * threads, float64(part*threads) / best.Seconds()}
+	return Result{threads, len(b.b), float64(len(b.b)) / best.Seconds()}
+}
+
+// Read measures as [Buffer.Read] does, with a buffer of its own of size bytes.
+func Read(threads, size int, d time.Duration) Result {
+	b := New(size)
+	defer b.Close()
+	return b.Read(threads, d)
+}
+
+// orGeneric is the definition of [or].
+func orGeneric(b []byte) (r uint64) {
+	for ; len(b) >= 32; b = b[32:] {
+		r |= binary.NativeEndian.Uint64(b) | binary.NativeEndian.Uint64(b[8:]) |
+			binary.NativeEndian.Uint64(b[16:]) | binary.NativeEndian.Uint64(b[24:])
+	}
+	return r
 }
 
 // ReadFile measures how fast the first size bytes of a file are read with the

@@ -1,6 +1,7 @@
 package membw
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,9 +10,30 @@ import (
 
 func TestRead(t *testing.T) {
 	for _, threads := range []int{1, 3} {
-		r := Read(threads, 1<<20, time.Millisecond)
-		if r.Threads != threads || r.Bytes > 1<<20 || r.Bytes < 1<<20-threads || r.BytesPerSecond <= 0 {
+		r := Read(threads, 5<<20, time.Millisecond)
+		if r.Threads != threads || r.Bytes != 8<<20 || r.BytesPerSecond <= 0 {
 			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestOr: every byte is read, no other is.
+func TestOr(t *testing.T) {
+	for _, size := range []int{0, 256, 512, 4096 + 256} {
+		around := bytes.Repeat([]byte{0xff}, size+64)
+		b := around[32 : 32+size]
+		clear(b)
+		for _, f := range []func([]byte) uint64{or, orGeneric} {
+			if r := f(b); r != 0 {
+				t.Fatalf("%d bytes of 0: %x", size, r)
+			}
+			for i := range b {
+				b[i] = 1 << (i % 7)
+				if r, want := f(b), uint64(b[i])<<(i%8*8); r != want {
+					t.Fatalf("byte %d of %d: %x, want %x", i, size, r, want)
+				}
+				b[i] = 0
+			}
 		}
 	}
 }

@@ -1,11 +1,66 @@
 package cpu
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 
+	"npack/internal/simulation"
+	"npack/runtime/backend"
 	"npack/runtime/backend/backendtest"
+	"npack/ternary"
+	"npack/ternary/ternarytest"
+	"npack/testdata/story"
 )
 
 func TestConformance(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels) { backendtest.Run(t, Backend{Kernel: k.name}) })
+}
+
+func TestSimulationBits(t *testing.T) {
+	eachSet(t, func(t *testing.T, k *kernels) { simulation.Run(t, Backend{Kernel: k.name}, k != &generic) })
+}
+
+// A token costs no allocation, on any number of threads.
+func TestNoAllocations(t *testing.T) {
+	for _, threads := range []int{1, 2, 3} {
+		for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
+			in, err := Backend{}.Load(context.Background(), simulation.Open(t, story.Container), backend.Options{Threads: threads, KV: kv})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seq, err := in.NewSequence(400)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs := []backend.Run{{Seq: seq, Tokens: []int32{7}, Want: []int{0}, Logits: make([]float32, in.Config().Vocab)}}
+			forward := func() {
+				if err := in.Forward(context.Background(), runs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forward() // the first token of a step makes room
+			if n := testing.AllocsPerRun(100, forward); n != 0 {
+				t.Errorf("%d threads, %s: %g allocations a token", threads, kv, n)
+			}
+			seq.Close()
+			in.Close()
+		}
+	}
+}
+
+// Planes that contradict each other are refused while they are arranged.
+func TestInvalidPlanes(t *testing.T) {
+	for name, harm := range map[string]func(m *ternary.Matrix){
+		"both signs":         func(m *ternary.Matrix) { m.BP[3*m.Stride] |= 1; m.BN[3*m.Stride] |= 1 },
+		"magnitude of 0":     func(m *ternary.Matrix) { m.BP[0] &^= 2; m.BN[0] &^= 2; m.BR[0] |= 2 },
+		"behind the columns": func(m *ternary.Matrix) { m.BP[m.Rows*m.Stride-m.Stride+m.Cols/8] |= 1 << (m.Cols % 8) },
+	} {
+		m := ternarytest.Model(ternarytest.All()[1].Spec)
+		harm(&m.Layers[1].Up)
+		if _, err := (Backend{}).Load(context.Background(), m, backend.Options{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "blk.1.ffn_up") {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
 }

@@ -29,6 +29,7 @@ var rules = []struct{ pkg, may string }{
 	{"cuda/...", "ternary runtime/backend runtime/reference"},
 	{"metal/...", "ternary runtime/backend runtime/reference"},
 	{"testdata/...", ""},
+	{"internal/simulation", "ternary pack/native runtime/backend testdata/..."},
 	{"internal/...", "ternary/... pack/... runtime/... internal/..."},
 	{"cmd/npack", "ternary gguf pack/... runtime/backend internal/... testdata/..."},
 	{"cmd/nrun", "ternary gguf pack/... runtime/... cpu/... cuda/... metal/... internal/... testdata/..."},

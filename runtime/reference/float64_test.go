@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"npack/internal/simulation"
 	"npack/runtime/backend"
 	"npack/runtime/reference"
 	"npack/ternary"
@@ -196,8 +197,8 @@ func TestAgainstFloat64(t *testing.T) {
 	worst, forks := make([]float64, len(options)), make([]int, len(options))
 	positions, yardstick := 0, 0.0
 	for _, s := range []struct{ model, paths []byte }{{story.Container, story.Trajectories}, {storydraft.Container, storydraft.Trajectories}} {
-		m := open(t, s.model)
-		trs := trajectories(t, s.paths)
+		m := simulation.Open(t, s.model)
+		trs := simulation.Trajectories(t, s.paths)
 		if os.Getenv("NPACK_EXHAUSTIVE") == "" {
 			trs = trs[:3]
 		}
@@ -216,7 +217,7 @@ func TestAgainstFloat64(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, tr := range trs {
-				logits := forced(t, in, tr)
+				logits := simulation.Forced(t, in, tr)
 				for j := range tr.IDs {
 					got, want := logits[j*m.Vocab:(j+1)*m.Vocab], exact[i][j]
 					diff, size := 0.0, 0.0
@@ -224,7 +225,7 @@ func TestAgainstFloat64(t *testing.T) {
 						diff, size = max(diff, math.Abs(float64(got[r])-want[r])), max(size, math.Abs(want[r]))
 					}
 					worst[k] = max(worst[k], diff/size)
-					if argmax(got) != tr.IDs[j] {
+					if simulation.Argmax(got) != tr.IDs[j] {
 						forks[k]++
 					}
 				}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"testing"
 
+	"npack/internal/simulation"
 	"npack/runtime/backend"
 	"npack/runtime/backend/backendtest"
 	"npack/runtime/reference"
@@ -28,14 +29,14 @@ func TestNoSubnormals(t *testing.T) {
 			t.Fatalf("%s: %d subnormal results", c.Name, n)
 		}
 	}
-	m := open(t, story.Container)
+	m := simulation.Open(t, story.Container)
 	for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
 		in, err := reference.Backend{}.Load(context.Background(), m, backend.Options{KV: kv})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, tr := range trajectories(t, story.Trajectories)[:3] {
-			forced(t, in, tr)
+		for _, tr := range simulation.Trajectories(t, story.Trajectories)[:3] {
+			simulation.Forced(t, in, tr)
 		}
 		if n := reference.Subnormals.Load(); n != 0 {
 			t.Fatalf("story, KV %s: %d subnormal results", kv, n)

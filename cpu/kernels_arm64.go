@@ -2,7 +2,11 @@
 
 package cpu
 
-import "golang.org/x/sys/cpu"
+import (
+	"math"
+
+	"golang.org/x/sys/cpu"
+)
 
 // All tiles have 4 rows: a part of a block is one 128-bit vector, and each of
 // its lanes a row. With 32 registers that leaves 18 for sums that do not depend
@@ -14,10 +18,10 @@ var i8mm = kernels{
 	present:   func() bool { return cpu.ARM64.HasASIMDDP && cpu.ARM64.HasI8MM },
 	dot:       sdot.dot,
 	expand:    expandNEON,
-	dotMany:   dotManyOf(manySMMLA, maxCols),
+	dotMany:   dotManyOf(manySMMLA, math.MaxInt),
 	finish:    finishNEON,
 	int8Bytes: int8DigitsBytes, int8Pack: int8PackDigits, int8Dot: sdot.int8Dot,
-	vec: &genericVectors,
+	vec: &neonVectors,
 }
 
 var sdot = kernels{
@@ -25,11 +29,11 @@ var sdot = kernels{
 	present:   func() bool { return cpu.ARM64.HasASIMDDP },
 	dot:       [4]func([]int32, []byte, []int8, int){1: dotSDOT1, 2: dotSDOT2, 3: dotSDOT3},
 	expand:    expandNEON,
-	dotMany:   dotManyOf(manySDOT, maxCols),
+	dotMany:   dotManyOf(manySDOT, math.MaxInt),
 	finish:    finishNEON,
 	int8Bytes: int8DigitsBytes, int8Pack: int8PackDigits,
 	int8Dot: int8DotOf(int8DotSDOT1, int8DotSDOT2, int8DotSDOT3),
-	vec:     &genericVectors,
+	vec:     &neonVectors,
 }
 
 var neon = kernels{
@@ -41,7 +45,7 @@ var neon = kernels{
 	finish:    finishNEON,
 	int8Bytes: int8DigitsBytes, int8Pack: int8PackDigits,
 	int8Dot: int8DotOf(int8DotNEON1, int8DotNEON2, int8DotNEON3),
-	vec:     &genericVectors,
+	vec:     &neonVectors,
 }
 
 // neonRun is the number of blocks whose products manyNEON can add up in 16 bits.

@@ -39,6 +39,27 @@ var files = []struct {
 			int8NEON(a, planes)
 		}
 	}},
+	{"vectors_arm64.s", func(a *asm) {
+		squares(a)
+		normScale(a)
+		absMax(a)
+		for planes := 1; planes <= 3; planes++ {
+			quantize(a, planes)
+		}
+		addVectors(a)
+		toHalf(a)
+		fromHalf(a)
+		fromInt8(a)
+		rotate(a)
+		addScaled(a)
+	}},
+	{"attention_arm64.s", func(a *asm) {
+		writeConstants(a)
+		scores(a)
+		mix(a)
+		expSub(a)
+		siluMul(a)
+	}},
 }
 
 func main() {

@@ -1,0 +1,77 @@
+//go:build !noasm
+
+package cpu
+
+// neonVectors serves every set of this architecture. Nothing in it is fused:
+// NUMERICS.md rounds each product. References: the functions of generic.go.
+var neonVectors = vectors{
+	squares: squaresNEON, normScale: normScaleNEON, absMax: absMaxNEON,
+	quantize: [4]func([]int8, []float32, float32) int64{1: quantizeNEON1, 2: quantizeNEON2, 3: quantizeNEON3},
+	siluMul:  siluMulNEON, add: addNEON,
+	toHalf: toHalfNEON, fromHalf: fromHalfNEON, fromInt8: fromInt8NEON, rotate: rotateAny,
+	scores: scoresNEON, expSub: expSubNEON, mix: mixNEON, addScaled: addScaledNEON, scale: scaleNEON,
+	softmax: softmaxGeneric,
+}
+
+// rotateAny leaves to rotateNEON all but a rest below four.
+func rotateAny(a, b, cos, sin []float32) {
+	n := len(a) &^ 3
+	rotateNEON(a[:n], b, cos, sin)
+	rotateGeneric(a[n:], b[n:], cos[n:], sin[n:])
+}
+
+//go:noescape
+func squaresNEON(lanes *[256]float32, x []float32)
+
+//go:noescape
+func normScaleNEON(y, x, g []float32, r float32)
+
+//go:noescape
+func absMaxNEON(x []float32) uint32
+
+//go:noescape
+func quantizeNEON1(q []int8, x []float32, up float32) int64
+
+//go:noescape
+func quantizeNEON2(q []int8, x []float32, up float32) int64
+
+//go:noescape
+func quantizeNEON3(q []int8, x []float32, up float32) int64
+
+//go:noescape
+func siluMulNEON(y, g, u []float32)
+
+//go:noescape
+func addNEON(x, y []float32)
+
+// toHalfNEON keeps the payload of a NaN, which F32toF16 does not; a NaN is an
+// error in any case.
+//
+//go:noescape
+func toHalfNEON(dst []uint16, src []float32)
+
+//go:noescape
+func fromHalfNEON(dst []float32, src []uint16)
+
+//go:noescape
+func fromInt8NEON(dst []float32, src []int8, scale float32)
+
+// rotateNEON takes a multiple of 4 pairs, as many as a has.
+//
+//go:noescape
+func rotateNEON(a, b, cos, sin []float32)
+
+//go:noescape
+func scoresNEON(s, q, keys []float32, scale float32)
+
+//go:noescape
+func expSubNEON(p []float32, m float32)
+
+//go:noescape
+func mixNEON(o, p, v []float32)
+
+//go:noescape
+func addScaledNEON(o, x []float32, w float32)
+
+//go:noescape
+func scaleNEON(o []float32, w float32)

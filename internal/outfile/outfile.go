@@ -19,9 +19,12 @@ import (
 type File struct {
 	path string
 	tmp  *os.File
-	n    int64
+	n    int64 // bytes written
 	done bool
 }
+
+// earlyBytes is how much is written before the disk is told to begin.
+const earlyBytes = 32 << 20
 
 // Create starts an output that will become path. size is its length in bytes if
 // known, else 0: if the file system has less room, Create writes nothing and
@@ -64,6 +67,9 @@ func room(path string, size int64) error {
 // it came.
 func (f *File) Write(b []byte) (int, error) {
 	n, err := f.tmp.Write(b)
+	if f.n/earlyBytes != (f.n+int64(n))/earlyBytes {
+		writeEarly(f.tmp)
+	}
 	f.n += int64(n)
 	return n, f.explain(err)
 }

@@ -2135,143 +2135,45 @@ TEXT ·int8Dot1AVX2(SB), NOSPLIT, $0-48
 	MOVQ w+8(FP), CX
 	MOVQ stride+16(FP), DX
 	MOVQ rows+40(FP), BX
-	LEAQ (DX)(DX*2), SI
-	JMP  severalNext
 
-several:
-	MOVQ  x+24(FP), DI
-	MOVQ  blocks+32(FP), R8
-	MOVQ  CX, R9
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-
-severalBlock:
-	PREFETCHT0   1024(R9)
-	PREFETCHT0   1024(R9)(DX*1)
-	PREFETCHT0   1024(R9)(DX*2)
-	PREFETCHT0   1024(R9)(SI*1)
-	VMOVDQU      (DI), Y4
-	VPMOVSXBW    (R9), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMOVSXBW    (R9)(DX*1), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VPMOVSXBW    (R9)(DX*2), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y2, Y2
-	VPMOVSXBW    (R9)(SI*1), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y3, Y3
-	VMOVDQU      32(DI), Y4
-	VPMOVSXBW    16(R9), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y0, Y0
-	VPMOVSXBW    16(R9)(DX*1), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VPMOVSXBW    16(R9)(DX*2), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y2, Y2
-	VPMOVSXBW    16(R9)(SI*1), Y5
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y3, Y3
-	ADDQ         $0x00000020, R9
-	ADDQ         $0x00000040, DI
-	DECQ         R8
-	JNZ          severalBlock
-	VEXTRACTI128 $0x01, Y0, X4
-	VPMOVSXDQ    X4, Y4
-	VPMOVSXDQ    X0, Y0
-	VPADDQ       Y4, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X4
-	VPADDQ       X4, X0, X4
-	VPSHUFD      $0x4e, X4, X0
-	VPADDQ       X4, X0, X0
-	VMOVQ        X0, DI
-	ADDQ         DI, (AX)
-	VEXTRACTI128 $0x01, Y1, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X1, Y1
-	VPADDQ       Y0, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X0
-	VPADDQ       X0, X1, X0
-	VPSHUFD      $0x4e, X0, X1
-	VPADDQ       X0, X1, X1
-	VMOVQ        X1, DI
-	ADDQ         DI, 8(AX)
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X2, Y1
-	VPADDQ       Y0, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X0
-	VPADDQ       X0, X1, X0
-	VPSHUFD      $0x4e, X0, X1
-	VPADDQ       X0, X1, X1
-	VMOVQ        X1, DI
-	ADDQ         DI, 16(AX)
-	VEXTRACTI128 $0x01, Y3, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X3, Y1
-	VPADDQ       Y0, Y1, Y1
-	VEXTRACTI128 $0x01, Y1, X0
-	VPADDQ       X0, X1, X0
-	VPSHUFD      $0x4e, X0, X1
-	VPADDQ       X0, X1, X1
-	VMOVQ        X1, DI
-	ADDQ         DI, 24(AX)
-	ADDQ         $0x00000020, AX
-	ADDQ         DX, CX
-	ADDQ         DX, CX
-	ADDQ         DX, CX
-	ADDQ         DX, CX
-	SUBQ         $0x04, BX
-
-severalNext:
-	CMPQ BX, $0x04
-	JGE  several
-	LEAQ (DX)(DX*2), SI
-	JMP  oneNext
-
-one:
+row:
 	MOVQ  x+24(FP), SI
 	MOVQ  blocks+32(FP), DI
 	MOVQ  CX, R8
 	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
 
-oneBlock:
-	PREFETCHT0   1024(R8)
-	VMOVDQU      (SI), Y1
+block:
+	PREFETCHT0   8192(R8)
 	VPMOVSXBW    (R8), Y2
-	VPMADDWD     Y1, Y2, Y2
+	VPMADDWD     (SI), Y2, Y2
 	VPADDD       Y2, Y0, Y0
-	VMOVDQU      32(SI), Y1
 	VPMOVSXBW    16(R8), Y2
-	VPMADDWD     Y1, Y2, Y2
-	VPADDD       Y2, Y0, Y0
+	VPMADDWD     32(SI), Y2, Y2
+	VPADDD       Y2, Y1, Y1
 	ADDQ         $0x00000020, R8
 	ADDQ         $0x00000040, SI
 	DECQ         DI
-	JNZ          oneBlock
-	VEXTRACTI128 $0x01, Y0, X1
-	VPMOVSXDQ    X1, Y1
+	JNZ          block
+	VPMOVSXDQ    X0, Y2
+	VEXTRACTI128 $0x01, Y0, X0
 	VPMOVSXDQ    X0, Y0
+	VPADDQ       Y0, Y2, Y2
+	VPMOVSXDQ    X1, Y0
+	VEXTRACTI128 $0x01, Y1, X1
+	VPMOVSXDQ    X1, Y1
 	VPADDQ       Y1, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPADDQ       X1, X0, X1
-	VPSHUFD      $0x4e, X1, X0
-	VPADDQ       X1, X0, X0
-	VMOVQ        X0, SI
+	VPADDQ       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X0
+	VPADDQ       X0, X2, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, SI
 	ADDQ         SI, (AX)
 	ADDQ         $0x00000008, AX
 	ADDQ         DX, CX
-	SUBQ         $0x01, BX
-
-oneNext:
-	CMPQ BX, $0x01
-	JGE  one
+	DECQ         BX
+	JNZ          row
 	VZEROUPPER
 	RET
 
@@ -2282,201 +2184,61 @@ TEXT ·int8Dot2AVX2(SB), NOSPLIT, $0-48
 	MOVQ w+8(FP), CX
 	MOVQ stride+16(FP), DX
 	MOVQ rows+40(FP), BX
-	LEAQ (DX)(DX*2), SI
-	JMP  severalNext
 
-several:
-	MOVQ  x+24(FP), DI
-	MOVQ  blocks+32(FP), R8
-	MOVQ  CX, R9
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-
-severalBlock:
-	PREFETCHT0   1024(R9)
-	PREFETCHT0   1024(R9)(DX*1)
-	PREFETCHT0   1024(R9)(DX*2)
-	PREFETCHT0   1024(R9)(SI*1)
-	VMOVDQU      (DI), Y8
-	VMOVDQU      64(DI), Y9
-	VPMOVSXBW    (R9), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y1, Y1
-	VPMOVSXBW    (R9)(DX*1), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y3, Y3
-	VPMOVSXBW    (R9)(DX*2), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPMOVSXBW    (R9)(SI*1), Y10
-	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y6, Y6
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y7, Y7
-	VMOVDQU      32(DI), Y8
-	VMOVDQU      96(DI), Y9
-	VPMOVSXBW    16(R9), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y1, Y1
-	VPMOVSXBW    16(R9)(DX*1), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y3, Y3
-	VPMOVSXBW    16(R9)(DX*2), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPMOVSXBW    16(R9)(SI*1), Y10
-	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y6, Y6
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y7, Y7
-	ADDQ         $0x00000020, R9
-	ADDQ         $0x00000080, DI
-	DECQ         R8
-	JNZ          severalBlock
-	VEXTRACTI128 $0x01, Y1, X8
-	VPMOVSXDQ    X8, Y8
-	VPMOVSXDQ    X1, Y1
-	VPADDQ       Y8, Y1, Y1
-	VEXTRACTI128 $0x01, Y0, X8
-	VPMOVSXDQ    X8, Y8
-	VPMOVSXDQ    X0, Y0
-	VPADDQ       Y8, Y0, Y0
-	VPSLLQ       $0x0c, Y1, Y1
-	VPADDQ       Y1, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPADDQ       X1, X0, X1
-	VPSHUFD      $0x4e, X1, X0
-	VPADDQ       X1, X0, X0
-	VMOVQ        X0, DI
-	ADDQ         DI, (AX)
-	VEXTRACTI128 $0x01, Y3, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X3, Y1
-	VPADDQ       Y0, Y1, Y1
-	VEXTRACTI128 $0x01, Y2, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X2, Y2
-	VPADDQ       Y0, Y2, Y2
-	VPSLLQ       $0x0c, Y1, Y1
-	VPADDQ       Y1, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X0
-	VPADDQ       X0, X2, X0
-	VPSHUFD      $0x4e, X0, X1
-	VPADDQ       X0, X1, X1
-	VMOVQ        X1, DI
-	ADDQ         DI, 8(AX)
-	VEXTRACTI128 $0x01, Y5, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X5, Y1
-	VPADDQ       Y0, Y1, Y1
-	VEXTRACTI128 $0x01, Y4, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X4, Y2
-	VPADDQ       Y0, Y2, Y2
-	VPSLLQ       $0x0c, Y1, Y1
-	VPADDQ       Y1, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X0
-	VPADDQ       X0, X2, X0
-	VPSHUFD      $0x4e, X0, X1
-	VPADDQ       X0, X1, X1
-	VMOVQ        X1, DI
-	ADDQ         DI, 16(AX)
-	VEXTRACTI128 $0x01, Y7, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X7, Y1
-	VPADDQ       Y0, Y1, Y1
-	VEXTRACTI128 $0x01, Y6, X0
-	VPMOVSXDQ    X0, Y0
-	VPMOVSXDQ    X6, Y2
-	VPADDQ       Y0, Y2, Y2
-	VPSLLQ       $0x0c, Y1, Y1
-	VPADDQ       Y1, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X0
-	VPADDQ       X0, X2, X0
-	VPSHUFD      $0x4e, X0, X1
-	VPADDQ       X0, X1, X1
-	VMOVQ        X1, DI
-	ADDQ         DI, 24(AX)
-	ADDQ         $0x00000020, AX
-	ADDQ         DX, CX
-	ADDQ         DX, CX
-	ADDQ         DX, CX
-	ADDQ         DX, CX
-	SUBQ         $0x04, BX
-
-severalNext:
-	CMPQ BX, $0x04
-	JGE  several
-	LEAQ (DX)(DX*2), SI
-	JMP  oneNext
-
-one:
+row:
 	MOVQ  x+24(FP), SI
 	MOVQ  blocks+32(FP), DI
 	MOVQ  CX, R8
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
 
-oneBlock:
-	PREFETCHT0   1024(R8)
-	VMOVDQU      (SI), Y2
-	VMOVDQU      64(SI), Y3
+block:
+	PREFETCHT0   8192(R8)
 	VPMOVSXBW    (R8), Y4
-	VPMADDWD     Y2, Y4, Y2
-	VPADDD       Y2, Y0, Y0
-	VPMADDWD     Y3, Y4, Y4
+	VPMADDWD     (SI), Y4, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMADDWD     64(SI), Y4, Y4
 	VPADDD       Y4, Y1, Y1
-	VMOVDQU      32(SI), Y2
-	VMOVDQU      96(SI), Y3
 	VPMOVSXBW    16(R8), Y4
-	VPMADDWD     Y2, Y4, Y2
-	VPADDD       Y2, Y0, Y0
-	VPMADDWD     Y3, Y4, Y4
-	VPADDD       Y4, Y1, Y1
+	VPMADDWD     32(SI), Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMADDWD     96(SI), Y4, Y4
+	VPADDD       Y4, Y3, Y3
 	ADDQ         $0x00000020, R8
 	ADDQ         $0x00000080, SI
 	DECQ         DI
-	JNZ          oneBlock
-	VEXTRACTI128 $0x01, Y1, X2
-	VPMOVSXDQ    X2, Y2
+	JNZ          block
+	VPMOVSXDQ    X1, Y4
+	VEXTRACTI128 $0x01, Y1, X1
 	VPMOVSXDQ    X1, Y1
-	VPADDQ       Y2, Y1, Y1
-	VEXTRACTI128 $0x01, Y0, X2
-	VPMOVSXDQ    X2, Y2
+	VPADDQ       Y1, Y4, Y4
+	VPMOVSXDQ    X3, Y1
+	VEXTRACTI128 $0x01, Y3, X3
+	VPMOVSXDQ    X3, Y3
+	VPADDQ       Y3, Y1, Y1
+	VPADDQ       Y1, Y4, Y4
+	VPMOVSXDQ    X0, Y1
+	VEXTRACTI128 $0x01, Y0, X0
 	VPMOVSXDQ    X0, Y0
+	VPADDQ       Y0, Y1, Y1
+	VPMOVSXDQ    X2, Y0
+	VEXTRACTI128 $0x01, Y2, X2
+	VPMOVSXDQ    X2, Y2
 	VPADDQ       Y2, Y0, Y0
-	VPSLLQ       $0x0c, Y1, Y1
-	VPADDQ       Y1, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPADDQ       X1, X0, X1
-	VPSHUFD      $0x4e, X1, X0
-	VPADDQ       X1, X0, X0
-	VMOVQ        X0, SI
+	VPADDQ       Y0, Y1, Y1
+	VPSLLQ       $0x0c, Y4, Y4
+	VPADDQ       Y4, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPADDQ       X0, X1, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, SI
 	ADDQ         SI, (AX)
 	ADDQ         $0x00000008, AX
 	ADDQ         DX, CX
-	SUBQ         $0x01, BX
-
-oneNext:
-	CMPQ BX, $0x01
-	JGE  one
+	DECQ         BX
+	JNZ          row
 	VZEROUPPER
 	RET

@@ -54,7 +54,7 @@ arm64:
 fork-check: build ## llama.cpp with our two types, built from source (minutes) and decoding the story model
 	@mkdir -p dist
 	$(BIN)/npack to-gguf --force testdata/story dist/story-fv5.gguf
-	python3 fork-patches/check.py --model dist/story-fv5.gguf
+	$${NPACK_PYTHON:-python3} fork-patches/check.py --model dist/story-fv5.gguf
 
 # Each target for a number of executions, not for a time, so that runs compare.
 fuzz:

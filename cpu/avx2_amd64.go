@@ -65,7 +65,7 @@ func int8DotAVX2(sums []int64, w []int8, stride int, x []byte, planes, blocks in
 	}
 	size := int8Digits(planes) * 2 * blockCols
 	clear(sums)
-	for b := 0; b < blocks; b += 1024 {
+	for b := 0; b < blocks && len(sums) > 0; b += 1024 {
 		kernel(&sums[0], &w[b*blockCols], stride, &x[b*size], min(1024, blocks-b), len(sums))
 	}
 }

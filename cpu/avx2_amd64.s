@@ -536,7 +536,7 @@ block:
 	RET
 
 // func expandAVX2(u *byte, w *byte, blocks int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·expandAVX2(SB), NOSPLIT, $0-24
 	MOVQ    u+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -544,63 +544,65 @@ TEXT ·expandAVX2(SB), NOSPLIT, $0-24
 	VMOVDQU three<>+0(SB), Y0
 
 block:
-	VMOVDQU 64(CX), Y4
-	VMOVDQU (CX), Y3
-	VPAND   upper<>+0(SB), Y4, Y4
-	VPXOR   Y3, Y4, Y4
-	VPAND   Y0, Y3, Y1
-	VPAND   Y0, Y4, Y2
-	VMOVDQU Y1, (AX)
-	VMOVDQU Y2, 32(AX)
-	VPSRLW  $0x02, Y3, Y1
-	VPAND   Y0, Y1, Y1
-	VPSRLW  $0x02, Y4, Y2
-	VPAND   Y0, Y2, Y2
-	VMOVDQU Y1, 64(AX)
-	VMOVDQU Y2, 96(AX)
-	VPSRLW  $0x04, Y3, Y1
-	VPAND   Y0, Y1, Y1
-	VPSRLW  $0x04, Y4, Y2
-	VPAND   Y0, Y2, Y2
-	VMOVDQU Y1, 128(AX)
-	VMOVDQU Y2, 160(AX)
-	VPSRLW  $0x06, Y3, Y1
-	VPAND   Y0, Y1, Y1
-	VPSRLW  $0x06, Y4, Y2
-	VPAND   Y0, Y2, Y2
-	VMOVDQU Y1, 192(AX)
-	VMOVDQU Y2, 224(AX)
-	VMOVDQU 64(CX), Y4
-	VPADDB  Y4, Y4, Y4
-	VMOVDQU 32(CX), Y3
-	VPAND   upper<>+0(SB), Y4, Y4
-	VPXOR   Y3, Y4, Y4
-	VPAND   Y0, Y3, Y1
-	VPAND   Y0, Y4, Y2
-	VMOVDQU Y1, 256(AX)
-	VMOVDQU Y2, 288(AX)
-	VPSRLW  $0x02, Y3, Y1
-	VPAND   Y0, Y1, Y1
-	VPSRLW  $0x02, Y4, Y2
-	VPAND   Y0, Y2, Y2
-	VMOVDQU Y1, 320(AX)
-	VMOVDQU Y2, 352(AX)
-	VPSRLW  $0x04, Y3, Y1
-	VPAND   Y0, Y1, Y1
-	VPSRLW  $0x04, Y4, Y2
-	VPAND   Y0, Y2, Y2
-	VMOVDQU Y1, 384(AX)
-	VMOVDQU Y2, 416(AX)
-	VPSRLW  $0x06, Y3, Y1
-	VPAND   Y0, Y1, Y1
-	VPSRLW  $0x06, Y4, Y2
-	VPAND   Y0, Y2, Y2
-	VMOVDQU Y1, 448(AX)
-	VMOVDQU Y2, 480(AX)
-	ADDQ    $0x00000060, CX
-	ADDQ    $0x00000200, AX
-	DECQ    DX
-	JNZ     block
+	PREFETCHT0 4096(CX)
+	PREFETCHT0 4160(CX)
+	VMOVDQU    64(CX), Y4
+	VMOVDQU    (CX), Y3
+	VPAND      upper<>+0(SB), Y4, Y4
+	VPXOR      Y3, Y4, Y4
+	VPAND      Y0, Y3, Y1
+	VPAND      Y0, Y4, Y2
+	VMOVDQU    Y1, (AX)
+	VMOVDQU    Y2, 32(AX)
+	VPSRLW     $0x02, Y3, Y1
+	VPAND      Y0, Y1, Y1
+	VPSRLW     $0x02, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVDQU    Y1, 64(AX)
+	VMOVDQU    Y2, 96(AX)
+	VPSRLW     $0x04, Y3, Y1
+	VPAND      Y0, Y1, Y1
+	VPSRLW     $0x04, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVDQU    Y1, 128(AX)
+	VMOVDQU    Y2, 160(AX)
+	VPSRLW     $0x06, Y3, Y1
+	VPAND      Y0, Y1, Y1
+	VPSRLW     $0x06, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVDQU    Y1, 192(AX)
+	VMOVDQU    Y2, 224(AX)
+	VMOVDQU    64(CX), Y4
+	VPADDB     Y4, Y4, Y4
+	VMOVDQU    32(CX), Y3
+	VPAND      upper<>+0(SB), Y4, Y4
+	VPXOR      Y3, Y4, Y4
+	VPAND      Y0, Y3, Y1
+	VPAND      Y0, Y4, Y2
+	VMOVDQU    Y1, 256(AX)
+	VMOVDQU    Y2, 288(AX)
+	VPSRLW     $0x02, Y3, Y1
+	VPAND      Y0, Y1, Y1
+	VPSRLW     $0x02, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVDQU    Y1, 320(AX)
+	VMOVDQU    Y2, 352(AX)
+	VPSRLW     $0x04, Y3, Y1
+	VPAND      Y0, Y1, Y1
+	VPSRLW     $0x04, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVDQU    Y1, 384(AX)
+	VMOVDQU    Y2, 416(AX)
+	VPSRLW     $0x06, Y3, Y1
+	VPAND      Y0, Y1, Y1
+	VPSRLW     $0x06, Y4, Y2
+	VPAND      Y0, Y2, Y2
+	VMOVDQU    Y1, 448(AX)
+	VMOVDQU    Y2, 480(AX)
+	ADDQ       $0x00000060, CX
+	ADDQ       $0x00000200, AX
+	DECQ       DX
+	JNZ        block
 	VZEROUPPER
 	RET
 
@@ -614,14 +616,14 @@ TEXT ·dotMany1AVX2(SB), NOSPLIT, $0-48
 	LEAQ (BX)(BX*2), SI
 	LEAQ (BX)(BX*2), DI
 	LEAQ (BX)(BX*4), DI
-	JMP  severalNext
+	JMP  by6Next
 
-several:
+by6:
 	MOVQ u+8(FP), R8
 	MOVQ blocks+24(FP), R9
 	MOVQ CX, R10
 
-severalChunk:
+by6Chunk:
 	MOVL    $0x00000008, R11
 	CMPQ    R9, R11
 	CMOVQLT R9, R11
@@ -639,7 +641,7 @@ severalChunk:
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
 
-severalBlock:
+by6Block:
 	VMOVDQU      (R8), Y12
 	VMOVDQU      32(R8), Y13
 	VPBROADCASTD (R10), Y14
@@ -899,7 +901,7 @@ severalBlock:
 	ADDQ         $0x00000200, R8
 	ADDQ         $0x00000020, R10
 	DECQ         R11
-	JNZ          severalBlock
+	JNZ          by6Block
 	VPMADDWD     ones<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
 	VMOVDQU      Y0, (AX)
@@ -937,7 +939,7 @@ severalBlock:
 	VPADDD       352(AX), Y11, Y11
 	VMOVDQU      Y11, 352(AX)
 	TESTQ        R9, R9
-	JNZ          severalChunk
+	JNZ          by6Chunk
 	ADDQ         $0x00000180, AX
 	ADDQ         BX, CX
 	ADDQ         BX, CX
@@ -947,17 +949,206 @@ severalBlock:
 	ADDQ         BX, CX
 	SUBQ         $0x06, DX
 
-severalNext:
+by6Next:
 	CMPQ DX, $0x06
-	JGE  several
-	JMP  oneNext
+	JGE  by6
+	JMP  by3Next
 
-one:
+by3:
 	MOVQ u+8(FP), SI
 	MOVQ blocks+24(FP), DI
 	MOVQ CX, R8
 
-oneChunk:
+by3Chunk:
+	MOVL    $0x00000008, R9
+	CMPQ    DI, R9
+	CMOVQLT DI, R9
+	SUBQ    R9, DI
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+
+by3Block:
+	VMOVDQU      (SI), Y6
+	VMOVDQU      32(SI), Y7
+	VPBROADCASTD (R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD (R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD (R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      64(SI), Y6
+	VMOVDQU      96(SI), Y7
+	VPBROADCASTD 4(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 4(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 4(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      128(SI), Y6
+	VMOVDQU      160(SI), Y7
+	VPBROADCASTD 8(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 8(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 8(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      192(SI), Y6
+	VMOVDQU      224(SI), Y7
+	VPBROADCASTD 12(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 12(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      256(SI), Y6
+	VMOVDQU      288(SI), Y7
+	VPBROADCASTD 16(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 16(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 16(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      320(SI), Y6
+	VMOVDQU      352(SI), Y7
+	VPBROADCASTD 20(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 20(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      384(SI), Y6
+	VMOVDQU      416(SI), Y7
+	VPBROADCASTD 24(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 24(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 24(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      448(SI), Y6
+	VMOVDQU      480(SI), Y7
+	VPBROADCASTD 28(R8), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y0, Y0
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y1, Y1
+	VPBROADCASTD 28(R8)(BX*1), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R8)(BX*2), Y8
+	VPMADDUBSW   Y8, Y6, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	ADDQ         $0x00000200, SI
+	ADDQ         $0x00000020, R8
+	DECQ         R9
+	JNZ          by3Block
+	VPMADDWD     ones<>+0(SB), Y0, Y0
+	VPADDD       (AX), Y0, Y0
+	VMOVDQU      Y0, (AX)
+	VPMADDWD     ones<>+0(SB), Y1, Y1
+	VPADDD       32(AX), Y1, Y1
+	VMOVDQU      Y1, 32(AX)
+	VPMADDWD     ones<>+0(SB), Y2, Y2
+	VPADDD       64(AX), Y2, Y2
+	VMOVDQU      Y2, 64(AX)
+	VPMADDWD     ones<>+0(SB), Y3, Y3
+	VPADDD       96(AX), Y3, Y3
+	VMOVDQU      Y3, 96(AX)
+	VPMADDWD     ones<>+0(SB), Y4, Y4
+	VPADDD       128(AX), Y4, Y4
+	VMOVDQU      Y4, 128(AX)
+	VPMADDWD     ones<>+0(SB), Y5, Y5
+	VPADDD       160(AX), Y5, Y5
+	VMOVDQU      Y5, 160(AX)
+	TESTQ        DI, DI
+	JNZ          by3Chunk
+	ADDQ         $0x000000c0, AX
+	ADDQ         BX, CX
+	ADDQ         BX, CX
+	ADDQ         BX, CX
+	SUBQ         $0x03, DX
+
+by3Next:
+	CMPQ DX, $0x03
+	JGE  by3
+	JMP  by1Next
+
+by1:
+	MOVQ u+8(FP), SI
+	MOVQ blocks+24(FP), DI
+	MOVQ CX, R8
+
+by1Chunk:
 	MOVL    $0x00000008, R9
 	CMPQ    DI, R9
 	CMOVQLT DI, R9
@@ -965,7 +1156,7 @@ oneChunk:
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 
-oneBlock:
+by1Block:
 	VMOVDQU      (SI), Y2
 	VMOVDQU      32(SI), Y3
 	VPBROADCASTD (R8), Y4
@@ -1025,7 +1216,7 @@ oneBlock:
 	ADDQ         $0x00000200, SI
 	ADDQ         $0x00000020, R8
 	DECQ         R9
-	JNZ          oneBlock
+	JNZ          by1Block
 	VPMADDWD     ones<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
 	VMOVDQU      Y0, (AX)
@@ -1033,14 +1224,14 @@ oneBlock:
 	VPADDD       32(AX), Y1, Y1
 	VMOVDQU      Y1, 32(AX)
 	TESTQ        DI, DI
-	JNZ          oneChunk
+	JNZ          by1Chunk
 	ADDQ         $0x00000040, AX
 	ADDQ         BX, CX
 	SUBQ         $0x01, DX
 
-oneNext:
+by1Next:
 	CMPQ DX, $0x01
-	JGE  one
+	JGE  by1
 	VZEROUPPER
 	RET
 
@@ -1051,14 +1242,14 @@ TEXT ·dotMany2AVX2(SB), NOSPLIT, $0-48
 	MOVQ x+16(FP), CX
 	MOVQ columns+32(FP), DX
 	MOVQ stride+40(FP), BX
-	JMP  severalNext
+	JMP  by3Next
 
-several:
+by3:
 	MOVQ u+8(FP), SI
 	MOVQ blocks+24(FP), DI
 	MOVQ CX, R8
 
-severalChunk:
+by3Chunk:
 	MOVL    $0x00000008, R9
 	CMPQ    DI, R9
 	CMOVQLT DI, R9
@@ -1076,7 +1267,7 @@ severalChunk:
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
 
-severalBlock:
+by3Block:
 	VMOVDQU      (SI), Y12
 	VMOVDQU      32(SI), Y13
 	VPBROADCASTD (R8), Y14
@@ -1336,7 +1527,7 @@ severalBlock:
 	ADDQ         $0x00000200, SI
 	ADDQ         $0x00000040, R8
 	DECQ         R9
-	JNZ          severalBlock
+	JNZ          by3Block
 	VPMADDWD     ones<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
 	VMOVDQU      Y0, (AX)
@@ -1374,24 +1565,24 @@ severalBlock:
 	VPADDD       352(AX), Y11, Y11
 	VMOVDQU      Y11, 352(AX)
 	TESTQ        DI, DI
-	JNZ          severalChunk
+	JNZ          by3Chunk
 	ADDQ         $0x00000180, AX
 	ADDQ         BX, CX
 	ADDQ         BX, CX
 	ADDQ         BX, CX
 	SUBQ         $0x03, DX
 
-severalNext:
+by3Next:
 	CMPQ DX, $0x03
-	JGE  several
-	JMP  oneNext
+	JGE  by3
+	JMP  by1Next
 
-one:
+by1:
 	MOVQ u+8(FP), SI
 	MOVQ blocks+24(FP), DI
 	MOVQ CX, R8
 
-oneChunk:
+by1Chunk:
 	MOVL    $0x00000008, R9
 	CMPQ    DI, R9
 	CMOVQLT DI, R9
@@ -1401,7 +1592,7 @@ oneChunk:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-oneBlock:
+by1Block:
 	VMOVDQU      (SI), Y4
 	VMOVDQU      32(SI), Y5
 	VPBROADCASTD (R8), Y6
@@ -1501,7 +1692,7 @@ oneBlock:
 	ADDQ         $0x00000200, SI
 	ADDQ         $0x00000040, R8
 	DECQ         R9
-	JNZ          oneBlock
+	JNZ          by1Block
 	VPMADDWD     ones<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
 	VMOVDQU      Y0, (AX)
@@ -1515,14 +1706,14 @@ oneBlock:
 	VPADDD       96(AX), Y3, Y3
 	VMOVDQU      Y3, 96(AX)
 	TESTQ        DI, DI
-	JNZ          oneChunk
+	JNZ          by1Chunk
 	ADDQ         $0x00000080, AX
 	ADDQ         BX, CX
 	SUBQ         $0x01, DX
 
-oneNext:
+by1Next:
 	CMPQ DX, $0x01
-	JGE  one
+	JGE  by1
 	VZEROUPPER
 	RET
 
@@ -1533,14 +1724,14 @@ TEXT ·dotMany3AVX2(SB), NOSPLIT, $0-48
 	MOVQ x+16(FP), CX
 	MOVQ columns+32(FP), DX
 	MOVQ stride+40(FP), BX
-	JMP  severalNext
+	JMP  by2Next
 
-several:
+by2:
 	MOVQ u+8(FP), SI
 	MOVQ blocks+24(FP), DI
 	MOVQ CX, R8
 
-severalChunk:
+by2Chunk:
 	MOVL    $0x00000008, R9
 	CMPQ    DI, R9
 	CMOVQLT DI, R9
@@ -1558,7 +1749,7 @@ severalChunk:
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
 
-severalBlock:
+by2Block:
 	VMOVDQU      (SI), Y12
 	VMOVDQU      32(SI), Y13
 	VPBROADCASTD (R8), Y14
@@ -1818,7 +2009,7 @@ severalBlock:
 	ADDQ         $0x00000200, SI
 	ADDQ         $0x00000060, R8
 	DECQ         R9
-	JNZ          severalBlock
+	JNZ          by2Block
 	VPMADDWD     ones<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
 	VMOVDQU      Y0, (AX)
@@ -1856,23 +2047,23 @@ severalBlock:
 	VPADDD       352(AX), Y11, Y11
 	VMOVDQU      Y11, 352(AX)
 	TESTQ        DI, DI
-	JNZ          severalChunk
+	JNZ          by2Chunk
 	ADDQ         $0x00000180, AX
 	ADDQ         BX, CX
 	ADDQ         BX, CX
 	SUBQ         $0x02, DX
 
-severalNext:
+by2Next:
 	CMPQ DX, $0x02
-	JGE  several
-	JMP  oneNext
+	JGE  by2
+	JMP  by1Next
 
-one:
+by1:
 	MOVQ u+8(FP), SI
 	MOVQ blocks+24(FP), DI
 	MOVQ CX, R8
 
-oneChunk:
+by1Chunk:
 	MOVL    $0x00000008, R9
 	CMPQ    DI, R9
 	CMOVQLT DI, R9
@@ -1884,7 +2075,7 @@ oneChunk:
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 
-oneBlock:
+by1Block:
 	VMOVDQU      (SI), Y6
 	VMOVDQU      32(SI), Y7
 	VPBROADCASTD (R8), Y8
@@ -2024,7 +2215,7 @@ oneBlock:
 	ADDQ         $0x00000200, SI
 	ADDQ         $0x00000060, R8
 	DECQ         R9
-	JNZ          oneBlock
+	JNZ          by1Block
 	VPMADDWD     ones<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
 	VMOVDQU      Y0, (AX)
@@ -2044,14 +2235,14 @@ oneBlock:
 	VPADDD       160(AX), Y5, Y5
 	VMOVDQU      Y5, 160(AX)
 	TESTQ        DI, DI
-	JNZ          oneChunk
+	JNZ          by1Chunk
 	ADDQ         $0x000000c0, AX
 	ADDQ         BX, CX
 	SUBQ         $0x01, DX
 
-oneNext:
+by1Next:
 	CMPQ DX, $0x01
-	JGE  one
+	JGE  by1
 	VZEROUPPER
 	RET
 

@@ -35,8 +35,7 @@ func dot(planes int) {
 	acc := zeros(2 * planes) // [kind][plane]
 
 	Label("block")
-	PREFETCHT0(Mem{Base: w, Disp: ahead})
-	PREFETCHT0(Mem{Base: w, Disp: ahead + 64})
+	prefetch(w)
 	b := block{w: w, three: mask}
 	next := b.codes(0)
 	next.complete()
@@ -60,6 +59,12 @@ func dot(planes int) {
 	JNZ(LabelRef("chunk"))
 	VZEROUPPER()
 	RET()
+}
+
+// prefetch is for a block, which touches two or three lines of 64 bytes.
+func prefetch(w Register) {
+	PREFETCHT0(Mem{Base: w, Disp: ahead})
+	PREFETCHT0(Mem{Base: w, Disp: ahead + 64})
 }
 
 // block is a block of weights in memory.

@@ -17,6 +17,7 @@ func expand() {
 	mask := load(three)
 
 	Label("block")
+	prefetch(w)
 	b := block{w: w, three: mask}
 	for s := range slots {
 		c := b.codes(s)
@@ -33,7 +34,8 @@ func expand() {
 }
 
 // dotMany does as many columns at once as 12 sums are for, which leaves four
-// registers to work with, and the rest one by one. All is as in dot.
+// registers to work with, and what is left in smaller numbers, down to one by
+// one. All is as in dot.
 func dotMany(planes int) {
 	TEXT(fmt.Sprintf("dotMany%dAVX2", planes), NOSPLIT, "func(sums *int32, u *byte, x *int8, blocks, columns, stride int)")
 	m := many{
@@ -41,8 +43,9 @@ func dotMany(planes int) {
 		sums:   Load(Param("sums"), GP64()), x: Load(Param("x"), GP64()),
 		columns: Load(Param("columns"), GP64()), stride: Load(Param("stride"), GP64()),
 	}
-	m.loop("several", 6/planes)
-	m.loop("one", 1)
+	for n := 6 / planes; n > 0; n /= 2 {
+		m.loop(fmt.Sprintf("by%d", n), n)
+	}
 	VZEROUPPER()
 	RET()
 }

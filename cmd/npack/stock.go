@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -236,6 +237,9 @@ func (s *stocking) one(ty stock.Type, rounding stock.Rounding) error {
 	e, err := stock.Measure(s.c.Context, s.m, r.tensors, stock.Options{Progress: s.show(label + ": weights")})
 	if err != nil {
 		return err
+	}
+	if math.IsInf(max(e.Linear.Largest, e.Table.Largest), 1) {
+		return &pack.Error{Kind: pack.ErrUnsupported, Offset: -1, Found: fmt.Sprintf("a weight is larger than type %s holds", ty.Name), Expected: "at most 65504", Hint: "--stock f32 and bf16 hold all weights"}
 	}
 	r.LargestError, r.MeanError, r.TableLargest, r.TableMean = e.Linear.Largest, e.Linear.Mean, e.Table.Largest, e.Table.Mean
 	if s.judge.trajectories != nil {

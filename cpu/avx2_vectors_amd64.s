@@ -1103,18 +1103,29 @@ DATA minus30<>+28(SB)/4, $0xc1f00000
 GLOBL minus30<>(SB), RODATA|NOPTR, $32
 
 // func siluMulAVX2(y []float32, g []float32, u []float32)
-// Requires: AVX, AVX2
-TEXT ·siluMulAVX2(SB), NOSPLIT, $0-72
+// Requires: AVX, AVX2, CMOV
+TEXT ·siluMulAVX2(SB), NOSPLIT, $544-72
 	MOVQ y_base+0(FP), AX
 	MOVQ g_base+24(FP), CX
 	MOVQ u_base+48(FP), DX
 	MOVQ g_len+32(FP), BX
-	JMP  siluCheck
+	LEAQ 31(SP), SI
+	ANDQ $-32, SI
+	JMP  check
 
-silu:
-	VMOVUPS   (CX), Y0
+run:
+	MOVQ    $0x00000080, DI
+	CMPQ    BX, DI
+	CMOVQLT BX, DI
+	MOVQ    DI, R8
+	MOVQ    CX, R9
+	MOVQ    SI, R10
+	JMP     expCheck
+
+exp:
+	VMOVUPS   (R9), Y0
 	VXORPS    sign<>+0(SB), Y0, Y0
-	VMOVUPS   32(CX), Y1
+	VMOVUPS   32(R9), Y1
 	VXORPS    sign<>+0(SB), Y1, Y1
 	VMULPS    log2e<>+0(SB), Y0, Y2
 	VMULPS    log2e<>+0(SB), Y1, Y3
@@ -1175,79 +1186,103 @@ silu:
 	VBLENDVPS Y5, Y2, Y7, Y7
 	VCMPPS    $0x15, minus30<>+0(SB), Y1, Y5
 	VANDPS    Y5, Y7, Y7
-	VMOVUPS   one<>+0(SB), Y0
-	VADDPS    Y0, Y6, Y6
-	VADDPS    Y0, Y7, Y7
-	VMOVDQU   recipSeed<>+0(SB), Y1
-	VPSUBD    Y6, Y1, Y1
-	VMOVDQU   recipSeed<>+0(SB), Y2
-	VPSUBD    Y7, Y2, Y2
-	VMULPS    Y6, Y1, Y3
-	VMULPS    Y7, Y2, Y4
-	VSUBPS    Y3, Y0, Y3
-	VSUBPS    Y4, Y0, Y4
-	VMULPS    Y3, Y1, Y3
-	VMULPS    Y4, Y2, Y4
-	VADDPS    Y3, Y1, Y1
-	VADDPS    Y4, Y2, Y2
-	VMULPS    Y6, Y1, Y3
-	VMULPS    Y7, Y2, Y4
-	VSUBPS    Y3, Y0, Y3
-	VSUBPS    Y4, Y0, Y4
-	VMULPS    Y3, Y1, Y3
-	VMULPS    Y4, Y2, Y4
-	VADDPS    Y3, Y1, Y1
-	VADDPS    Y4, Y2, Y2
-	VMULPS    Y6, Y1, Y3
-	VMULPS    Y7, Y2, Y4
-	VSUBPS    Y3, Y0, Y3
-	VSUBPS    Y4, Y0, Y4
-	VMULPS    Y3, Y1, Y3
-	VMULPS    Y4, Y2, Y4
-	VADDPS    Y3, Y1, Y1
-	VADDPS    Y4, Y2, Y2
-	VMULPS    Y6, Y1, Y3
-	VMULPS    Y7, Y2, Y4
-	VSUBPS    Y3, Y0, Y3
-	VSUBPS    Y4, Y0, Y4
-	VMULPS    Y3, Y1, Y3
-	VMULPS    Y4, Y2, Y4
-	VADDPS    Y3, Y1, Y1
-	VADDPS    Y4, Y2, Y2
-	VMOVUPS   (CX), Y0
-	VMULPS    Y0, Y1, Y1
-	VCMPPS    $0x15, minus40<>+0(SB), Y0, Y0
-	VANDPS    Y0, Y1, Y1
-	VANDPS    signless<>+0(SB), Y1, Y0
-	VCMPPS    $0x15, twoToMinus50<>+0(SB), Y0, Y0
-	VANDPS    Y0, Y1, Y1
-	VMOVUPS   (DX), Y0
-	VANDPS    signless<>+0(SB), Y0, Y3
-	VCMPPS    $0x15, twoToMinus50<>+0(SB), Y3, Y3
-	VANDPS    Y3, Y0, Y0
-	VMULPS    Y0, Y1, Y1
-	VMOVUPS   Y1, (AX)
-	VMOVUPS   32(CX), Y0
-	VMULPS    Y0, Y2, Y2
-	VCMPPS    $0x15, minus40<>+0(SB), Y0, Y0
-	VANDPS    Y0, Y2, Y2
-	VANDPS    signless<>+0(SB), Y2, Y0
-	VCMPPS    $0x15, twoToMinus50<>+0(SB), Y0, Y0
-	VANDPS    Y0, Y2, Y2
-	VMOVUPS   32(DX), Y0
-	VANDPS    signless<>+0(SB), Y0, Y1
-	VCMPPS    $0x15, twoToMinus50<>+0(SB), Y1, Y1
-	VANDPS    Y1, Y0, Y0
-	VMULPS    Y0, Y2, Y2
-	VMOVUPS   Y2, 32(AX)
-	ADDQ      $0x00000040, AX
-	ADDQ      $0x00000040, CX
-	ADDQ      $0x00000040, DX
-	SUBQ      $0x00000010, BX
+	VADDPS    one<>+0(SB), Y6, Y6
+	VMOVAPS   Y6, (R10)
+	VADDPS    one<>+0(SB), Y7, Y7
+	VMOVAPS   Y7, 32(R10)
+	ADDQ      $0x00000040, R9
+	ADDQ      $0x00000040, R10
+	SUBQ      $0x00000010, R8
 
-siluCheck:
+expCheck:
+	CMPQ    R8, $0x00000010
+	JGE     exp
+	MOVQ    DI, R8
+	MOVQ    SI, R10
+	VMOVUPS signless<>+0(SB), Y0
+	VMOVUPS twoToMinus50<>+0(SB), Y1
+	VMOVUPS one<>+0(SB), Y2
+	JMP     recipCheck
+
+recip:
+	VMOVAPS (R10), Y3
+	VMOVDQU recipSeed<>+0(SB), Y5
+	VPSUBD  Y3, Y5, Y5
+	VMOVAPS 32(R10), Y4
+	VMOVDQU recipSeed<>+0(SB), Y6
+	VPSUBD  Y4, Y6, Y6
+	VMULPS  Y3, Y5, Y7
+	VMULPS  Y4, Y6, Y8
+	VSUBPS  Y7, Y2, Y7
+	VSUBPS  Y8, Y2, Y8
+	VMULPS  Y7, Y5, Y7
+	VMULPS  Y8, Y6, Y8
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y3, Y5, Y7
+	VMULPS  Y4, Y6, Y8
+	VSUBPS  Y7, Y2, Y7
+	VSUBPS  Y8, Y2, Y8
+	VMULPS  Y7, Y5, Y7
+	VMULPS  Y8, Y6, Y8
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y3, Y5, Y7
+	VMULPS  Y4, Y6, Y8
+	VSUBPS  Y7, Y2, Y7
+	VSUBPS  Y8, Y2, Y8
+	VMULPS  Y7, Y5, Y7
+	VMULPS  Y8, Y6, Y8
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y3, Y5, Y7
+	VMULPS  Y4, Y6, Y8
+	VSUBPS  Y7, Y2, Y7
+	VSUBPS  Y8, Y2, Y8
+	VMULPS  Y7, Y5, Y7
+	VMULPS  Y8, Y6, Y8
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y8, Y6, Y6
+	VMOVUPS (CX), Y3
+	VMULPS  Y3, Y5, Y5
+	VCMPPS  $0x15, minus40<>+0(SB), Y3, Y3
+	VANDPS  Y3, Y5, Y5
+	VANDPS  Y0, Y5, Y3
+	VCMPPS  $0x15, Y1, Y3, Y3
+	VANDPS  Y3, Y5, Y5
+	VMOVUPS (DX), Y7
+	VANDPS  Y0, Y7, Y3
+	VCMPPS  $0x15, Y1, Y3, Y3
+	VANDPS  Y3, Y7, Y7
+	VMULPS  Y7, Y5, Y5
+	VMOVUPS Y5, (AX)
+	VMOVUPS 32(CX), Y4
+	VMULPS  Y4, Y6, Y6
+	VCMPPS  $0x15, minus40<>+0(SB), Y4, Y4
+	VANDPS  Y4, Y6, Y6
+	VANDPS  Y0, Y6, Y3
+	VCMPPS  $0x15, Y1, Y3, Y3
+	VANDPS  Y3, Y6, Y6
+	VMOVUPS 32(DX), Y8
+	VANDPS  Y0, Y8, Y3
+	VCMPPS  $0x15, Y1, Y3, Y3
+	VANDPS  Y3, Y8, Y8
+	VMULPS  Y8, Y6, Y6
+	VMOVUPS Y6, 32(AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, DX
+	ADDQ    $0x00000040, R10
+	SUBQ    $0x00000010, R8
+
+recipCheck:
+	CMPQ R8, $0x00000010
+	JGE  recip
+	SUBQ DI, BX
+
+check:
 	CMPQ BX, $0x00000010
-	JGE  silu
+	JGE  run
 	VZEROUPPER
 	RET
 

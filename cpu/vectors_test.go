@@ -143,6 +143,17 @@ func TestSiluMul(t *testing.T) {
 	})
 }
 
+func TestSiluMulInPlace(t *testing.T) {
+	for over := range 2 { // the result lies over g, then over u
+		compareVectors(t, 32, func(v *vectors, out []float32, n int, seed uint64) {
+			in := [2][]float32{floats(seed, n, 6), floats(seed+20, n, 55)}
+			copy(out, in[over])
+			in[over] = out
+			v.siluMul(out, in[0], in[1])
+		})
+	}
+}
+
 func TestAdd(t *testing.T) {
 	compareVectors(t, 8, func(v *vectors, out []float32, n int, seed uint64) {
 		copy(out, floats(seed, n, 5))

@@ -19,7 +19,16 @@ func TestConformance(t *testing.T) {
 }
 
 func TestSimulationBits(t *testing.T) {
-	eachSet(t, func(t *testing.T, k *kernels) { simulation.Run(t, Backend{Kernel: k.name}, k != &generic) })
+	eachSet(t, func(t *testing.T, k *kernels) {
+		prompts := 24
+		switch {
+		case k == &generic: // a hundred times slower than the others
+			prompts = 1
+		case testing.Short():
+			prompts = 6
+		}
+		simulation.Run(t, Backend{Kernel: k.name}, prompts)
+	})
 }
 
 // A token costs no allocation, on any number of threads.

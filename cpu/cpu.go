@@ -29,9 +29,13 @@ type Backend struct {
 // Name returns "cpu".
 func (Backend) Name() string { return "cpu" }
 
-// Check reports why this machine cannot run b.
+// Check reports why this machine cannot run b, or should not: the generic
+// kernels define what the others do and are slower than the reference backend.
 func (b Backend) Check() error {
-	_, err := choose(b.Kernel)
+	k, err := choose(b.Kernel)
+	if err == nil && b.Kernel == "" && k == &generic {
+		return errors.New("no kernels for the instructions of this processor, or this program was built without them (noasm)")
+	}
 	return err
 }
 

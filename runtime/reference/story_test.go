@@ -7,4 +7,10 @@ import (
 	"npack/runtime/reference"
 )
 
-func TestSimulationBits(t *testing.T) { simulation.Run(t, reference.Backend{}, true) }
+func TestSimulationBits(t *testing.T) {
+	prompts := 24
+	if testing.Short() {
+		prompts = 6
+	}
+	simulation.Run(t, reference.Backend{}, prompts)
+}

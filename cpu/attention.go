@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"math"
-
 	"npack/runtime/backend"
 	"npack/runtime/reference"
 )
@@ -56,9 +54,10 @@ func (in *instance) gather() (tasks int) {
 	return tasks
 }
 
-// slot is the index of a head's chunk in the round's partial results.
-func (in *instance) slot(column, head, chunk int) int {
-	return ((column-in.pass.from)*in.c.Heads+head)*in.pass.chunks + chunk
+// slot is the index of a head's chunk in the round's partial results, [columns]
+// [chunks][Heads]: heads that share keys are neighbours.
+func (in *instance) slot(column, chunk, head int) int {
+	return ((column-in.pass.from)*in.pass.chunks+chunk)*in.c.Heads + head
 }
 
 // scores does chunks: for each column and head, the largest score, the sum of
@@ -71,46 +70,71 @@ func (in *instance) scores(w *worker, from, to int) {
 		}
 		gr := &p.groups[g]
 		head, at := (task-gr.first)/gr.chunks, (task-gr.first)%gr.chunks
-		last := p.batch[gr.to-1].Pos
-		n := min(chunk, last+1-at*chunk)
-		keys := gr.seq.load(w.keys, p.layer, 0, head, at*chunk, n)
-		vals := gr.seq.load(w.vals, p.layer, 1, head, at*chunk, n)
-		share := in.c.Heads / in.c.KVHeads
-		for i := gr.from; i < gr.to; i++ {
-			n := min(chunk, p.batch[i].Pos+1-at*chunk)
-			if n <= 0 {
-				continue
-			}
-			for h := head * share; h < (head+1)*share; h++ {
-				in.part(w, in.slot(i, h, at), p.heads[i*in.pad.heads+h*in.cache.dimPad:][:in.cache.dimPad], keys, vals, n)
-			}
+		if in.k.vec.scoresHalf != nil && in.o.KV == backend.KVF16 {
+			in.chunkHalf(w, gr, head, at)
+		} else {
+			in.chunk(w, gr, head, at)
 		}
 	}
 }
 
-// part computes n positions of a chunk for one query.
-func (in *instance) part(w *worker, slot int, q, keys, vals []float32, n int) {
+// positions is how many positions of chunk at column i sees; it may be negative.
+func (in *instance) positions(i, at int) int { return min(chunk, in.pass.batch[i].Pos+1-at*chunk) }
+
+// chunk does a chunk of a key/value head for the columns of a group, whose keys
+// and values it converts once for all.
+func (in *instance) chunk(w *worker, gr *group, head, at int) {
 	p, v, dim := &in.pass, in.k.vec, in.cache.dimPad
-	s := w.p[:n]
-	v.scores(s, q, keys[:n*dim], in.invSqrtHead)
-	m := s[0]
-	for _, x := range s {
-		if math.Float32bits(x)&infBits == infBits {
-			p.failed.Store(true)
-			return
+	n := in.positions(gr.to-1, at)
+	keys := gr.seq.load(w.keys, p.layer, 0, head, at*chunk, n)
+	vals := gr.seq.load(w.vals, p.layer, 1, head, at*chunk, n)
+	for i := gr.from; i < gr.to; i++ {
+		n := in.positions(i, at)
+		if n <= 0 {
+			continue
 		}
-		if x > m {
-			m = x
+		for h := head * in.share; h < (head+1)*in.share; h++ {
+			s := w.p[:chunk]
+			v.scores(s[:n], p.heads[i*in.pad.heads+h*dim:][:dim], keys[:n*dim], in.invSqrtHead)
+			slot := in.slot(i, at, h)
+			in.softmax(s, n, slot)
+			v.mix(p.partial[slot*dim:][:dim], s[:n], vals[:n*dim])
 		}
 	}
-	for j := n; j < chunk; j++ {
-		w.p[j] = m
+}
+
+// chunkHalf is chunk on halves as they are in the cache, for all heads that
+// share them at once.
+func (in *instance) chunkHalf(w *worker, gr *group, head, at int) {
+	p, v, dim := &in.pass, in.k.vec, in.cache.dimPad
+	keys, vals := gr.seq.halves(p.layer, 0, head, at*chunk), gr.seq.halves(p.layer, 1, head, at*chunk)
+	next := keys // there may be no next chunk
+	if at+1 < gr.chunks {
+		next = gr.seq.halves(p.layer, 0, head, (at+1)*chunk)
 	}
-	v.expSub(w.p[:], m)
-	clear(w.p[n:])
-	w.fold = w.p
-	p.partials[slot] = partialSum{m, reference.Fold(w.fold[:])}
-	v.mix(p.partial[slot*dim:][:dim], s, vals[:n*dim])
+	for i := gr.from; i < gr.to; i++ {
+		n := in.positions(i, at)
+		if n <= 0 {
+			continue
+		}
+		s := w.p[:in.share*chunk]
+		v.scoresHalf(s, p.heads[i*in.pad.heads+head*in.share*dim:][:in.share*dim], keys[:n*dim], vals, dim, in.invSqrtHead)
+		slot := in.slot(i, at, head*in.share)
+		for h := range in.share {
+			in.softmax(s[h*chunk:], n, slot+h)
+		}
+		v.mixHalf(p.partial[slot*dim:][:in.share*dim], s, vals[:n*dim], next, dim)
+	}
+}
+
+// softmax turns the n scores at s into weights and notes what putting chunks
+// together needs.
+func (in *instance) softmax(s []float32, n, slot int) {
+	m, l, finite := in.k.vec.softmax((*[chunk]float32)(s), n)
+	if !finite {
+		in.pass.failed.Store(true)
+	}
+	in.pass.partials[slot] = partialSum{m, l}
 }
 
 // combine puts the chunks of heads together: heads count through the columns of
@@ -120,19 +144,20 @@ func (in *instance) combine(w *worker, from, to int) {
 	for task := from; task < to; task++ {
 		i, h := p.from+task/in.c.Heads, task%in.c.Heads
 		chunks := p.batch[i].Pos/chunk + 1
-		first := in.slot(i, h, 0)
-		parts := p.partials[first : first+chunks]
-		m := parts[0].m
-		for _, part := range parts[1:] {
-			m = max(m, part.m)
+		first := in.slot(i, 0, h)
+		m := p.partials[first].m
+		for k := 1; k < chunks; k++ {
+			m = max(m, p.partials[first+k*in.c.Heads].m)
 		}
 		out := w.head[:dim]
 		clear(out)
 		var sum float32
-		for j, part := range parts {
+		for k := range chunks {
+			slot := first + k*in.c.Heads
+			part := p.partials[slot]
 			weight := reference.Exp(sub(part.m, m))
 			sum = add(sum, mul(part.l, weight))
-			v.addScaled(out, p.partial[(first+j)*dim:][:dim], weight)
+			v.addScaled(out, p.partial[slot*dim:][:dim], weight)
 		}
 		v.scale(out, reference.Recip(sum))
 		copy(p.mix[i*in.pad.q+h*in.c.HeadDim:][:in.c.HeadDim], out)

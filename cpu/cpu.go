@@ -73,6 +73,7 @@ func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) 
 		rope:      reference.NewRotary(c.RotaryDims, c.RopeTheta),
 		invHidden: float32(1 / float64(c.Hidden)), invHead: float32(1 / float64(c.HeadDim)), invFFN: float32(1 / float64(c.Intermediate)),
 		invSqrtHead: float32(1 / math.Sqrt(float64(c.HeadDim))),
+		share:       c.Heads / c.KVHeads,
 		planes:      int(o.Activations), headPlanes: int(o.Activations),
 	}
 	if c.Arch == ternary.BitNet {
@@ -103,6 +104,7 @@ type instance struct {
 
 	invHidden, invHead, invFFN float32 // 1/n of the three norm lengths
 	invSqrtHead                float32
+	share                      int // query heads that share a key/value head
 	planes, headPlanes         int // P of the linears and of the output embedding
 
 	pool     *pool

@@ -43,6 +43,7 @@ func (in *instance) prepare() {
 		w.vec = make([]float32, max(in.pad.hidden, in.pad.q, in.pad.ffn))
 		w.head = make([]float32, roundUp(in.cache.dimPad, blockCols))
 		w.keys, w.vals = make([]float32, chunk*in.cache.dimPad), make([]float32, chunk*in.cache.dimPad)
+		w.p = make([]float32, in.share*chunk)
 		w.u = make([]byte, segment*64*in.k.rows)
 	}
 	in.sections = sections{

@@ -248,23 +248,27 @@ func scaleGeneric(o []float32, w float32) {
 	}
 }
 
-func softmaxGeneric(s *[64]float32, n int) (m, l float32, finite bool) {
-	m = s[0]
-	for _, x := range s[:n] {
-		if math.Float32bits(x)&infBits == infBits {
-			return 0, 0, false
+var softmaxGeneric = softmaxOf(expSubGeneric)
+
+// softmaxOf makes vectors.softmax from a set's exponentials: expSub replaces 64
+// values x by exp(x-m).
+func softmaxOf(expSub func(p []float32, m float32)) func(s *[64]float32, n int) (m, l float32, finite bool) {
+	return func(s *[64]float32, n int) (m, l float32, finite bool) {
+		m = s[0]
+		for _, x := range s[:n] {
+			if math.Float32bits(x)&infBits == infBits {
+				return 0, 0, false
+			}
+			if x > m {
+				m = x
+			}
 		}
-		if x > m {
-			m = x
+		for j := n; j < len(s); j++ {
+			s[j] = m
 		}
+		expSub(s[:], m)
+		clear(s[n:])
+		fold := *s
+		return m, reference.Fold(fold[:]), true
 	}
-	for j := range s {
-		if j < n {
-			s[j] = reference.Exp(sub(s[j], m))
-		} else {
-			s[j] = 0
-		}
-	}
-	fold := *s
-	return m, reference.Fold(fold[:]), true
 }

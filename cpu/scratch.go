@@ -32,10 +32,9 @@ type scratch struct {
 	head  []float32 // [dimPad]
 	keys  []float32 // [chunk*dimPad]
 	vals  []float32 // [chunk*dimPad]
-	p     [chunk]float32
-	fold  [chunk]float32
-	sums  []int32 // [columns][2][P][R]
-	u     []byte  // [segment][64R]: expanded weights
+	p     []float32 // [heads that share keys][chunk]: scores, then weights
+	sums  []int32   // [columns][2][P][R]
+	u     []byte    // [segment][64R]: expanded weights
 	dots  [tableRows]int64
 }
 
@@ -59,8 +58,8 @@ type pass struct {
 	packed   []byte        // [columns][packedStride]: activations for the tables
 	wanted   []int         // columns that want logits
 	groups   []group
-	partial  []float32    // [columns of a round][Heads][chunks][dimPad]
-	partials []partialSum // [columns of a round][Heads][chunks]
+	partial  []float32    // [columns of a round][chunks][Heads][dimPad]
+	partials []partialSum // [columns of a round][chunks][Heads]
 
 	layer    int
 	failed   atomic.Bool // a value was not finite; any worker may set it

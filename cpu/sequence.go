@@ -156,6 +156,12 @@ func (s *sequence) load(buf []float32, layer, value, head, first, n int) []float
 	return buf[:size]
 }
 
+// halves returns a chunk of keys or values as they are stored, as halves.
+func (s *sequence) halves(layer, value, head, first int) []uint16 {
+	b, i := s.at(layer, value, head, first)
+	return b.f16[i*s.in.cache.dimPad:][:chunk*s.in.cache.dimPad]
+}
+
 func (s *sequence) Len() int { return s.len }
 func (s *sequence) Cap() int { return s.cap }
 

@@ -141,11 +141,11 @@ loop4:
 	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
 	VZIP1 V4.D2, V0.D2, V20.D2
 	VZIP2 V4.D2, V0.D2, V21.D2
-	WORD $0x4e35d680 // fadd v0.4s, v20.4s, v21.4s
-	VZIP1 V12.D2, V8.D2, V20.D2
-	VZIP2 V12.D2, V8.D2, V21.D2
-	WORD $0x4e35d688 // fadd v8.4s, v20.4s, v21.4s
-	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
+	VZIP1 V12.D2, V8.D2, V22.D2
+	VZIP2 V12.D2, V8.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
 	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
 	FMOVQ F0, (R0)
 	ADD $16, R0
@@ -186,8 +186,11 @@ loop1:
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
 	VZIP1 V0.D2, V0.D2, V20.D2
 	VZIP2 V0.D2, V0.D2, V21.D2
-	WORD $0x4e35d680 // fadd v0.4s, v20.4s, v21.4s
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	VZIP1 V0.D2, V0.D2, V22.D2
+	VZIP2 V0.D2, V0.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
 	WORD $0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
 	FMOVS F0, (R0)
 	ADD $4, R0
@@ -371,6 +374,1061 @@ store16:
 done:
 	RET
 
+// func scoresHalf4NEON(s, q *float32, k, ahead *uint16, dim, n int, scale float32)
+TEXT ·scoresHalf4NEON(SB), NOSPLIT, $0-52
+	MOVD s+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD k+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD dim+32(FP), R4
+	MOVD n+40(FP), R5
+	FMOVS scale+48(FP), F31
+	VDUP V31.S[0], V31.S4
+	LSL $1, R4, R6
+	ADD $256, R0, R19
+	ADD $512, R0, R20
+	ADD $768, R0, R21
+
+keys1:
+	CMP $1, R5
+	BLT done
+	MOVD R2, R9
+	ADD R6, R2
+	MOVD R1, R13
+	ADD R4<<2, R13, R14
+	ADD R4<<2, R14, R15
+	ADD R4<<2, R15, R16
+	MOVD R4, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+loop1:
+	PRFM (R3), PLDL1KEEP
+	ADD $32, R3
+	FLDPQ (R9), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R9
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	FLDPQ (R14), (F20, F21)
+	FLDPQ 32(R14), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	FLDPQ (R15), (F20, F21)
+	FLDPQ 32(R15), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e35d529 // fadd v9.4s, v9.4s, v21.4s
+	WORD $0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
+	WORD $0x4e37d56b // fadd v11.4s, v11.4s, v23.4s
+	FLDPQ (R16), (F20, F21)
+	FLDPQ 32(R16), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	ADD $64, R13
+	ADD $64, R14
+	ADD $64, R15
+	ADD $64, R16
+	SUBS $16, R7
+	BNE loop1
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	WORD $0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	VZIP1 V4.D2, V0.D2, V20.D2
+	VZIP2 V4.D2, V0.D2, V21.D2
+	VZIP1 V12.D2, V8.D2, V22.D2
+	VZIP2 V12.D2, V8.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	VST1.P V0.S[0], 4(R0)
+	VST1.P V0.S[1], 4(R19)
+	VST1.P V0.S[2], 4(R20)
+	VST1.P V0.S[3], 4(R21)
+	SUB $1, R5
+	B keys1
+
+done:
+	RET
+
+// func mixHalf4NEON(o, p *float32, v, ahead *uint16, dim, n int)
+TEXT ·mixHalf4NEON(SB), NOSPLIT, $0-48
+	MOVD o+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD v+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD dim+32(FP), R4
+	MOVD n+40(FP), R5
+	LSL $1, R4, R6
+	ADD R4<<2, R0, R13
+	ADD R4<<2, R13, R14
+	ADD R4<<2, R14, R15
+	MOVD R4, R16
+	MOVW $0x2b800000, R9
+	VDUP R9, V31.S4
+
+columns16:
+	CMP $16, R16
+	BLT done
+	ADD $0, R1, R9
+	ADD $256, R1, R10
+	ADD $512, R1, R11
+	ADD $768, R1, R12
+	MOVD R2, R8
+	MOVD R5, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+loop16:
+	PRFM (R3), PLDL1KEEP
+	ADD $32, R3
+	VLD1R.P 4(R9), [V24.S4]
+	VLD1R.P 4(R10), [V25.S4]
+	VLD1R.P 4(R11), [V26.S4]
+	VLD1R.P 4(R12), [V27.S4]
+	FLDPQ (R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	WORD $0x6e39de14 // fmul v20.4s, v16.4s, v25.4s
+	WORD $0x6e39de35 // fmul v21.4s, v17.4s, v25.4s
+	WORD $0x6e39de56 // fmul v22.4s, v18.4s, v25.4s
+	WORD $0x6e39de77 // fmul v23.4s, v19.4s, v25.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	WORD $0x6e3ade14 // fmul v20.4s, v16.4s, v26.4s
+	WORD $0x6e3ade35 // fmul v21.4s, v17.4s, v26.4s
+	WORD $0x6e3ade56 // fmul v22.4s, v18.4s, v26.4s
+	WORD $0x6e3ade77 // fmul v23.4s, v19.4s, v26.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e35d529 // fadd v9.4s, v9.4s, v21.4s
+	WORD $0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
+	WORD $0x4e37d56b // fadd v11.4s, v11.4s, v23.4s
+	WORD $0x6e3bde14 // fmul v20.4s, v16.4s, v27.4s
+	WORD $0x6e3bde35 // fmul v21.4s, v17.4s, v27.4s
+	WORD $0x6e3bde56 // fmul v22.4s, v18.4s, v27.4s
+	WORD $0x6e3bde77 // fmul v23.4s, v19.4s, v27.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	ADD R6, R8
+	SUBS $1, R7
+	BNE loop16
+	WORD $0x6ea0eff0 // facgt v16.4s, v31.4s, v0.4s
+	WORD $0x6ea1eff1 // facgt v17.4s, v31.4s, v1.4s
+	WORD $0x6ea2eff2 // facgt v18.4s, v31.4s, v2.4s
+	WORD $0x6ea3eff3 // facgt v19.4s, v31.4s, v3.4s
+	WORD $0x4e701c00 // bic v0.16b, v0.16b, v16.16b
+	WORD $0x4e711c21 // bic v1.16b, v1.16b, v17.16b
+	WORD $0x4e721c42 // bic v2.16b, v2.16b, v18.16b
+	WORD $0x4e731c63 // bic v3.16b, v3.16b, v19.16b
+	FSTPQ (F0, F1), (R0)
+	FSTPQ (F2, F3), 32(R0)
+	ADD $64, R0
+	WORD $0x6ea4eff0 // facgt v16.4s, v31.4s, v4.4s
+	WORD $0x6ea5eff1 // facgt v17.4s, v31.4s, v5.4s
+	WORD $0x6ea6eff2 // facgt v18.4s, v31.4s, v6.4s
+	WORD $0x6ea7eff3 // facgt v19.4s, v31.4s, v7.4s
+	WORD $0x4e701c84 // bic v4.16b, v4.16b, v16.16b
+	WORD $0x4e711ca5 // bic v5.16b, v5.16b, v17.16b
+	WORD $0x4e721cc6 // bic v6.16b, v6.16b, v18.16b
+	WORD $0x4e731ce7 // bic v7.16b, v7.16b, v19.16b
+	FSTPQ (F4, F5), (R13)
+	FSTPQ (F6, F7), 32(R13)
+	ADD $64, R13
+	WORD $0x6ea8eff0 // facgt v16.4s, v31.4s, v8.4s
+	WORD $0x6ea9eff1 // facgt v17.4s, v31.4s, v9.4s
+	WORD $0x6eaaeff2 // facgt v18.4s, v31.4s, v10.4s
+	WORD $0x6eabeff3 // facgt v19.4s, v31.4s, v11.4s
+	WORD $0x4e701d08 // bic v8.16b, v8.16b, v16.16b
+	WORD $0x4e711d29 // bic v9.16b, v9.16b, v17.16b
+	WORD $0x4e721d4a // bic v10.16b, v10.16b, v18.16b
+	WORD $0x4e731d6b // bic v11.16b, v11.16b, v19.16b
+	FSTPQ (F8, F9), (R14)
+	FSTPQ (F10, F11), 32(R14)
+	ADD $64, R14
+	WORD $0x6eaceff0 // facgt v16.4s, v31.4s, v12.4s
+	WORD $0x6eadeff1 // facgt v17.4s, v31.4s, v13.4s
+	WORD $0x6eaeeff2 // facgt v18.4s, v31.4s, v14.4s
+	WORD $0x6eafeff3 // facgt v19.4s, v31.4s, v15.4s
+	WORD $0x4e701d8c // bic v12.16b, v12.16b, v16.16b
+	WORD $0x4e711dad // bic v13.16b, v13.16b, v17.16b
+	WORD $0x4e721dce // bic v14.16b, v14.16b, v18.16b
+	WORD $0x4e731def // bic v15.16b, v15.16b, v19.16b
+	FSTPQ (F12, F13), (R15)
+	FSTPQ (F14, F15), 32(R15)
+	ADD $64, R15
+	ADD $32, R2
+	SUB $16, R16
+	B columns16
+
+done:
+	RET
+
+// func scoresHalf2NEON(s, q *float32, k, ahead *uint16, dim, n int, scale float32)
+TEXT ·scoresHalf2NEON(SB), NOSPLIT, $0-52
+	MOVD s+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD k+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD dim+32(FP), R4
+	MOVD n+40(FP), R5
+	FMOVS scale+48(FP), F31
+	VDUP V31.S[0], V31.S4
+	LSL $1, R4, R6
+	ADD $256, R0, R19
+
+keys2:
+	CMP $2, R5
+	BLT keys1
+	MOVD R2, R9
+	ADD R6, R2
+	MOVD R2, R10
+	ADD R6, R2
+	MOVD R1, R13
+	ADD R4<<2, R13, R14
+	MOVD R4, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+loop2:
+	PRFM (R3), PLDL1KEEP
+	ADD $64, R3
+	FLDPQ (R9), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R9
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	FLDPQ (R14), (F20, F21)
+	FLDPQ 32(R14), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e35d529 // fadd v9.4s, v9.4s, v21.4s
+	WORD $0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
+	WORD $0x4e37d56b // fadd v11.4s, v11.4s, v23.4s
+	FLDPQ (R10), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R10
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	FLDPQ (R14), (F20, F21)
+	FLDPQ 32(R14), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	ADD $64, R13
+	ADD $64, R14
+	SUBS $16, R7
+	BNE loop2
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	WORD $0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	VZIP1 V4.D2, V0.D2, V20.D2
+	VZIP2 V4.D2, V0.D2, V21.D2
+	VZIP1 V12.D2, V8.D2, V22.D2
+	VZIP2 V12.D2, V8.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	VST1.P V0.S[0], 4(R0)
+	VST1.P V0.S[1], 4(R0)
+	VST1.P V0.S[2], 4(R19)
+	VST1.P V0.S[3], 4(R19)
+	SUB $2, R5
+	B keys2
+
+keys1:
+	CMP $1, R5
+	BLT done
+	MOVD R2, R9
+	ADD R6, R2
+	MOVD R1, R13
+	ADD R4<<2, R13, R14
+	MOVD R4, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+
+loop1:
+	PRFM (R3), PLDL1KEEP
+	ADD $32, R3
+	FLDPQ (R9), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R9
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	FLDPQ (R14), (F20, F21)
+	FLDPQ 32(R14), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	ADD $64, R13
+	ADD $64, R14
+	SUBS $16, R7
+	BNE loop1
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	VZIP1 V4.D2, V0.D2, V20.D2
+	VZIP2 V4.D2, V0.D2, V21.D2
+	VZIP1 V4.D2, V0.D2, V22.D2
+	VZIP2 V4.D2, V0.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	VST1.P V0.S[0], 4(R0)
+	VST1.P V0.S[1], 4(R19)
+	SUB $1, R5
+	B keys1
+
+done:
+	RET
+
+// func mixHalf2NEON(o, p *float32, v, ahead *uint16, dim, n int)
+TEXT ·mixHalf2NEON(SB), NOSPLIT, $0-48
+	MOVD o+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD v+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD dim+32(FP), R4
+	MOVD n+40(FP), R5
+	LSL $1, R4, R6
+	ADD R4<<2, R0, R13
+	MOVD R4, R16
+	MOVW $0x2b800000, R9
+	VDUP R9, V31.S4
+
+columns32:
+	CMP $32, R16
+	BLT columns16
+	ADD $0, R1, R9
+	ADD $256, R1, R10
+	MOVD R2, R8
+	MOVD R5, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+loop32:
+	PRFM (R3), PLDL1KEEP
+	ADD $64, R3
+	VLD1R.P 4(R9), [V24.S4]
+	VLD1R.P 4(R10), [V25.S4]
+	FLDPQ (R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	WORD $0x6e39de14 // fmul v20.4s, v16.4s, v25.4s
+	WORD $0x6e39de35 // fmul v21.4s, v17.4s, v25.4s
+	WORD $0x6e39de56 // fmul v22.4s, v18.4s, v25.4s
+	WORD $0x6e39de77 // fmul v23.4s, v19.4s, v25.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e35d529 // fadd v9.4s, v9.4s, v21.4s
+	WORD $0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
+	WORD $0x4e37d56b // fadd v11.4s, v11.4s, v23.4s
+	FLDPQ 32(R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	WORD $0x6e39de14 // fmul v20.4s, v16.4s, v25.4s
+	WORD $0x6e39de35 // fmul v21.4s, v17.4s, v25.4s
+	WORD $0x6e39de56 // fmul v22.4s, v18.4s, v25.4s
+	WORD $0x6e39de77 // fmul v23.4s, v19.4s, v25.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	ADD R6, R8
+	SUBS $1, R7
+	BNE loop32
+	WORD $0x6ea0eff0 // facgt v16.4s, v31.4s, v0.4s
+	WORD $0x6ea1eff1 // facgt v17.4s, v31.4s, v1.4s
+	WORD $0x6ea2eff2 // facgt v18.4s, v31.4s, v2.4s
+	WORD $0x6ea3eff3 // facgt v19.4s, v31.4s, v3.4s
+	WORD $0x4e701c00 // bic v0.16b, v0.16b, v16.16b
+	WORD $0x4e711c21 // bic v1.16b, v1.16b, v17.16b
+	WORD $0x4e721c42 // bic v2.16b, v2.16b, v18.16b
+	WORD $0x4e731c63 // bic v3.16b, v3.16b, v19.16b
+	WORD $0x6ea4eff0 // facgt v16.4s, v31.4s, v4.4s
+	WORD $0x6ea5eff1 // facgt v17.4s, v31.4s, v5.4s
+	WORD $0x6ea6eff2 // facgt v18.4s, v31.4s, v6.4s
+	WORD $0x6ea7eff3 // facgt v19.4s, v31.4s, v7.4s
+	WORD $0x4e701c84 // bic v4.16b, v4.16b, v16.16b
+	WORD $0x4e711ca5 // bic v5.16b, v5.16b, v17.16b
+	WORD $0x4e721cc6 // bic v6.16b, v6.16b, v18.16b
+	WORD $0x4e731ce7 // bic v7.16b, v7.16b, v19.16b
+	FSTPQ (F0, F1), (R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	ADD $128, R0
+	WORD $0x6ea8eff0 // facgt v16.4s, v31.4s, v8.4s
+	WORD $0x6ea9eff1 // facgt v17.4s, v31.4s, v9.4s
+	WORD $0x6eaaeff2 // facgt v18.4s, v31.4s, v10.4s
+	WORD $0x6eabeff3 // facgt v19.4s, v31.4s, v11.4s
+	WORD $0x4e701d08 // bic v8.16b, v8.16b, v16.16b
+	WORD $0x4e711d29 // bic v9.16b, v9.16b, v17.16b
+	WORD $0x4e721d4a // bic v10.16b, v10.16b, v18.16b
+	WORD $0x4e731d6b // bic v11.16b, v11.16b, v19.16b
+	WORD $0x6eaceff0 // facgt v16.4s, v31.4s, v12.4s
+	WORD $0x6eadeff1 // facgt v17.4s, v31.4s, v13.4s
+	WORD $0x6eaeeff2 // facgt v18.4s, v31.4s, v14.4s
+	WORD $0x6eafeff3 // facgt v19.4s, v31.4s, v15.4s
+	WORD $0x4e701d8c // bic v12.16b, v12.16b, v16.16b
+	WORD $0x4e711dad // bic v13.16b, v13.16b, v17.16b
+	WORD $0x4e721dce // bic v14.16b, v14.16b, v18.16b
+	WORD $0x4e731def // bic v15.16b, v15.16b, v19.16b
+	FSTPQ (F8, F9), (R13)
+	FSTPQ (F10, F11), 32(R13)
+	FSTPQ (F12, F13), 64(R13)
+	FSTPQ (F14, F15), 96(R13)
+	ADD $128, R13
+	ADD $64, R2
+	SUB $32, R16
+	B columns32
+
+columns16:
+	CMP $16, R16
+	BLT done
+	ADD $0, R1, R9
+	ADD $256, R1, R10
+	MOVD R2, R8
+	MOVD R5, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+
+loop16:
+	PRFM (R3), PLDL1KEEP
+	ADD $32, R3
+	VLD1R.P 4(R9), [V24.S4]
+	VLD1R.P 4(R10), [V25.S4]
+	FLDPQ (R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	WORD $0x6e39de14 // fmul v20.4s, v16.4s, v25.4s
+	WORD $0x6e39de35 // fmul v21.4s, v17.4s, v25.4s
+	WORD $0x6e39de56 // fmul v22.4s, v18.4s, v25.4s
+	WORD $0x6e39de77 // fmul v23.4s, v19.4s, v25.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	ADD R6, R8
+	SUBS $1, R7
+	BNE loop16
+	WORD $0x6ea0eff0 // facgt v16.4s, v31.4s, v0.4s
+	WORD $0x6ea1eff1 // facgt v17.4s, v31.4s, v1.4s
+	WORD $0x6ea2eff2 // facgt v18.4s, v31.4s, v2.4s
+	WORD $0x6ea3eff3 // facgt v19.4s, v31.4s, v3.4s
+	WORD $0x4e701c00 // bic v0.16b, v0.16b, v16.16b
+	WORD $0x4e711c21 // bic v1.16b, v1.16b, v17.16b
+	WORD $0x4e721c42 // bic v2.16b, v2.16b, v18.16b
+	WORD $0x4e731c63 // bic v3.16b, v3.16b, v19.16b
+	FSTPQ (F0, F1), (R0)
+	FSTPQ (F2, F3), 32(R0)
+	ADD $64, R0
+	WORD $0x6ea4eff0 // facgt v16.4s, v31.4s, v4.4s
+	WORD $0x6ea5eff1 // facgt v17.4s, v31.4s, v5.4s
+	WORD $0x6ea6eff2 // facgt v18.4s, v31.4s, v6.4s
+	WORD $0x6ea7eff3 // facgt v19.4s, v31.4s, v7.4s
+	WORD $0x4e701c84 // bic v4.16b, v4.16b, v16.16b
+	WORD $0x4e711ca5 // bic v5.16b, v5.16b, v17.16b
+	WORD $0x4e721cc6 // bic v6.16b, v6.16b, v18.16b
+	WORD $0x4e731ce7 // bic v7.16b, v7.16b, v19.16b
+	FSTPQ (F4, F5), (R13)
+	FSTPQ (F6, F7), 32(R13)
+	ADD $64, R13
+	ADD $32, R2
+	SUB $16, R16
+	B columns16
+
+done:
+	RET
+
+// func scoresHalf1NEON(s, q *float32, k, ahead *uint16, dim, n int, scale float32)
+TEXT ·scoresHalf1NEON(SB), NOSPLIT, $0-52
+	MOVD s+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD k+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD dim+32(FP), R4
+	MOVD n+40(FP), R5
+	FMOVS scale+48(FP), F31
+	VDUP V31.S[0], V31.S4
+	LSL $1, R4, R6
+
+keys4:
+	CMP $4, R5
+	BLT keys1
+	MOVD R2, R9
+	ADD R6, R2
+	MOVD R2, R10
+	ADD R6, R2
+	MOVD R2, R11
+	ADD R6, R2
+	MOVD R2, R12
+	ADD R6, R2
+	MOVD R1, R13
+	MOVD R4, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+loop4:
+	PRFM (R3), PLDL1KEEP
+	PRFM 64(R3), PLDL1KEEP
+	ADD $128, R3
+	FLDPQ (R9), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R9
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	FLDPQ (R10), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R10
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	FLDPQ (R11), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R11
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e35d529 // fadd v9.4s, v9.4s, v21.4s
+	WORD $0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
+	WORD $0x4e37d56b // fadd v11.4s, v11.4s, v23.4s
+	FLDPQ (R12), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R12
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	ADD $64, R13
+	SUBS $16, R7
+	BNE loop4
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
+	WORD $0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	WORD $0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
+	WORD $0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
+	VZIP1 V4.D2, V0.D2, V20.D2
+	VZIP2 V4.D2, V0.D2, V21.D2
+	VZIP1 V12.D2, V8.D2, V22.D2
+	VZIP2 V12.D2, V8.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	VST1.P V0.S[0], 4(R0)
+	VST1.P V0.S[1], 4(R0)
+	VST1.P V0.S[2], 4(R0)
+	VST1.P V0.S[3], 4(R0)
+	SUB $4, R5
+	B keys4
+
+keys1:
+	CMP $1, R5
+	BLT done
+	MOVD R2, R9
+	ADD R6, R2
+	MOVD R1, R13
+	MOVD R4, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+
+loop1:
+	PRFM (R3), PLDL1KEEP
+	ADD $32, R3
+	FLDPQ (R9), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	ADD $32, R9
+	FLDPQ (R13), (F20, F21)
+	FLDPQ 32(R13), (F22, F23)
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	ADD $64, R13
+	SUBS $16, R7
+	BNE loop1
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	VZIP1 V0.D2, V0.D2, V20.D2
+	VZIP2 V0.D2, V0.D2, V21.D2
+	VZIP1 V0.D2, V0.D2, V22.D2
+	VZIP2 V0.D2, V0.D2, V23.D2
+	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
+	WORD $0x4e37d6d6 // fadd v22.4s, v22.4s, v23.4s
+	WORD $0x6e36d680 // faddp v0.4s, v20.4s, v22.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	VST1.P V0.S[0], 4(R0)
+	SUB $1, R5
+	B keys1
+
+done:
+	RET
+
+// func mixHalf1NEON(o, p *float32, v, ahead *uint16, dim, n int)
+TEXT ·mixHalf1NEON(SB), NOSPLIT, $0-48
+	MOVD o+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD v+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD dim+32(FP), R4
+	MOVD n+40(FP), R5
+	LSL $1, R4, R6
+	MOVD R4, R16
+	MOVW $0x2b800000, R9
+	VDUP R9, V31.S4
+
+columns64:
+	CMP $64, R16
+	BLT columns16
+	ADD $0, R1, R9
+	MOVD R2, R8
+	MOVD R5, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+loop64:
+	PRFM (R3), PLDL1KEEP
+	PRFM 64(R3), PLDL1KEEP
+	ADD $128, R3
+	VLD1R.P 4(R9), [V24.S4]
+	FLDPQ (R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	FLDPQ 32(R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
+	WORD $0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
+	WORD $0x4e37d4e7 // fadd v7.4s, v7.4s, v23.4s
+	FLDPQ 64(R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
+	WORD $0x4e35d529 // fadd v9.4s, v9.4s, v21.4s
+	WORD $0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
+	WORD $0x4e37d56b // fadd v11.4s, v11.4s, v23.4s
+	FLDPQ 96(R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	ADD R6, R8
+	SUBS $1, R7
+	BNE loop64
+	WORD $0x6ea0eff0 // facgt v16.4s, v31.4s, v0.4s
+	WORD $0x6ea1eff1 // facgt v17.4s, v31.4s, v1.4s
+	WORD $0x6ea2eff2 // facgt v18.4s, v31.4s, v2.4s
+	WORD $0x6ea3eff3 // facgt v19.4s, v31.4s, v3.4s
+	WORD $0x4e701c00 // bic v0.16b, v0.16b, v16.16b
+	WORD $0x4e711c21 // bic v1.16b, v1.16b, v17.16b
+	WORD $0x4e721c42 // bic v2.16b, v2.16b, v18.16b
+	WORD $0x4e731c63 // bic v3.16b, v3.16b, v19.16b
+	WORD $0x6ea4eff0 // facgt v16.4s, v31.4s, v4.4s
+	WORD $0x6ea5eff1 // facgt v17.4s, v31.4s, v5.4s
+	WORD $0x6ea6eff2 // facgt v18.4s, v31.4s, v6.4s
+	WORD $0x6ea7eff3 // facgt v19.4s, v31.4s, v7.4s
+	WORD $0x4e701c84 // bic v4.16b, v4.16b, v16.16b
+	WORD $0x4e711ca5 // bic v5.16b, v5.16b, v17.16b
+	WORD $0x4e721cc6 // bic v6.16b, v6.16b, v18.16b
+	WORD $0x4e731ce7 // bic v7.16b, v7.16b, v19.16b
+	WORD $0x6ea8eff0 // facgt v16.4s, v31.4s, v8.4s
+	WORD $0x6ea9eff1 // facgt v17.4s, v31.4s, v9.4s
+	WORD $0x6eaaeff2 // facgt v18.4s, v31.4s, v10.4s
+	WORD $0x6eabeff3 // facgt v19.4s, v31.4s, v11.4s
+	WORD $0x4e701d08 // bic v8.16b, v8.16b, v16.16b
+	WORD $0x4e711d29 // bic v9.16b, v9.16b, v17.16b
+	WORD $0x4e721d4a // bic v10.16b, v10.16b, v18.16b
+	WORD $0x4e731d6b // bic v11.16b, v11.16b, v19.16b
+	WORD $0x6eaceff0 // facgt v16.4s, v31.4s, v12.4s
+	WORD $0x6eadeff1 // facgt v17.4s, v31.4s, v13.4s
+	WORD $0x6eaeeff2 // facgt v18.4s, v31.4s, v14.4s
+	WORD $0x6eafeff3 // facgt v19.4s, v31.4s, v15.4s
+	WORD $0x4e701d8c // bic v12.16b, v12.16b, v16.16b
+	WORD $0x4e711dad // bic v13.16b, v13.16b, v17.16b
+	WORD $0x4e721dce // bic v14.16b, v14.16b, v18.16b
+	WORD $0x4e731def // bic v15.16b, v15.16b, v19.16b
+	FSTPQ (F0, F1), (R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F4, F5), 64(R0)
+	FSTPQ (F6, F7), 96(R0)
+	FSTPQ (F8, F9), 128(R0)
+	FSTPQ (F10, F11), 160(R0)
+	FSTPQ (F12, F13), 192(R0)
+	FSTPQ (F14, F15), 224(R0)
+	ADD $256, R0
+	ADD $128, R2
+	SUB $64, R16
+	B columns64
+
+columns16:
+	CMP $16, R16
+	BLT done
+	ADD $0, R1, R9
+	MOVD R2, R8
+	MOVD R5, R7
+	VMOVI $0, V0.B16
+	VMOVI $0, V1.B16
+	VMOVI $0, V2.B16
+	VMOVI $0, V3.B16
+
+loop16:
+	PRFM (R3), PLDL1KEEP
+	ADD $32, R3
+	VLD1R.P 4(R9), [V24.S4]
+	FLDPQ (R8), (F16, F18)
+	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x4e217a53 // fcvtl2 v19.4s, v18.8h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
+	WORD $0x4e35d421 // fadd v1.4s, v1.4s, v21.4s
+	WORD $0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
+	WORD $0x4e37d463 // fadd v3.4s, v3.4s, v23.4s
+	ADD R6, R8
+	SUBS $1, R7
+	BNE loop16
+	WORD $0x6ea0eff0 // facgt v16.4s, v31.4s, v0.4s
+	WORD $0x6ea1eff1 // facgt v17.4s, v31.4s, v1.4s
+	WORD $0x6ea2eff2 // facgt v18.4s, v31.4s, v2.4s
+	WORD $0x6ea3eff3 // facgt v19.4s, v31.4s, v3.4s
+	WORD $0x4e701c00 // bic v0.16b, v0.16b, v16.16b
+	WORD $0x4e711c21 // bic v1.16b, v1.16b, v17.16b
+	WORD $0x4e721c42 // bic v2.16b, v2.16b, v18.16b
+	WORD $0x4e731c63 // bic v3.16b, v3.16b, v19.16b
+	FSTPQ (F0, F1), (R0)
+	FSTPQ (F2, F3), 32(R0)
+	ADD $64, R0
+	ADD $32, R2
+	SUB $16, R16
+	B columns16
+
+done:
+	RET
+
 // func expSubNEON(p []float32, m float32)
 TEXT ·expSubNEON(SB), NOSPLIT, $0-28
 	MOVD p_base+0(FP), R0
@@ -519,6 +1577,274 @@ loop:
 	BNE loop
 
 done:
+	RET
+
+// func softmaxNEON(s *[64]float32, n int) (m, l float32, finite bool)
+TEXT ·softmaxNEON(SB), NOSPLIT, $0-25
+	MOVD s+0(FP), R0
+	MOVD n+8(FP), R1
+	MOVW (R0), R4
+	ADD R1<<2, R0, R2
+	SUB $64, R1, R3
+
+fill:
+	CBZ R3, fillDone
+	MOVW.P R4, 4(R2)
+	ADD $1, R3
+	B fill
+
+fillDone:
+	FLDPQ (R0), (F0, F1)
+	FLDPQ 32(R0), (F2, F3)
+	FLDPQ 64(R0), (F4, F5)
+	FLDPQ 96(R0), (F6, F7)
+	FLDPQ 128(R0), (F8, F9)
+	FLDPQ 160(R0), (F10, F11)
+	FLDPQ 192(R0), (F12, F13)
+	FLDPQ 224(R0), (F14, F15)
+	WORD $0x4e21f410 // fmax v16.4s, v0.4s, v1.4s
+	WORD $0x4ea0f814 // fabs v20.4s, v0.4s
+	WORD $0x4e22f610 // fmax v16.4s, v16.4s, v2.4s
+	WORD $0x4e23f610 // fmax v16.4s, v16.4s, v3.4s
+	WORD $0x4e24f610 // fmax v16.4s, v16.4s, v4.4s
+	WORD $0x4e25f610 // fmax v16.4s, v16.4s, v5.4s
+	WORD $0x4e26f610 // fmax v16.4s, v16.4s, v6.4s
+	WORD $0x4e27f610 // fmax v16.4s, v16.4s, v7.4s
+	WORD $0x4e28f610 // fmax v16.4s, v16.4s, v8.4s
+	WORD $0x4e29f610 // fmax v16.4s, v16.4s, v9.4s
+	WORD $0x4e2af610 // fmax v16.4s, v16.4s, v10.4s
+	WORD $0x4e2bf610 // fmax v16.4s, v16.4s, v11.4s
+	WORD $0x4e2cf610 // fmax v16.4s, v16.4s, v12.4s
+	WORD $0x4e2df610 // fmax v16.4s, v16.4s, v13.4s
+	WORD $0x4e2ef610 // fmax v16.4s, v16.4s, v14.4s
+	WORD $0x4e2ff610 // fmax v16.4s, v16.4s, v15.4s
+	WORD $0x4ea0f835 // fabs v21.4s, v1.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f855 // fabs v21.4s, v2.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f875 // fabs v21.4s, v3.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f895 // fabs v21.4s, v4.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f8b5 // fabs v21.4s, v5.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f8d5 // fabs v21.4s, v6.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f8f5 // fabs v21.4s, v7.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f915 // fabs v21.4s, v8.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f935 // fabs v21.4s, v9.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f955 // fabs v21.4s, v10.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f975 // fabs v21.4s, v11.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f995 // fabs v21.4s, v12.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f9b5 // fabs v21.4s, v13.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f9d5 // fabs v21.4s, v14.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x4ea0f9f5 // fabs v21.4s, v15.4s
+	VUMAX V21.S4, V20.S4, V20.S4
+	WORD $0x6e30fa18 // fmaxv s24, v16.4s
+	WORD $0x6eb0aa94 // umaxv s20, v20.4s
+	FMOVS F24, m+16(FP)
+	FMOVS F20, R5
+	MOVW $0x7f800000, R4
+	CMPW R4, R5
+	CSET LT, R3
+	MOVB R3, finite+24(FP)
+	BGE end
+	VDUP V24.S[0], V24.S4
+	MOVD $constants<>(SB), R20
+	MOVD R0, R2
+	MOVD $64, R3
+	CBZ R3, done
+
+loop:
+	FLDPQ (R2), (F0, F1)
+	FLDPQ 32(R2), (F2, F3)
+	WORD $0x4eb8d400 // fsub v0.4s, v0.4s, v24.4s
+	WORD $0x4eb8d421 // fsub v1.4s, v1.4s, v24.4s
+	WORD $0x4eb8d442 // fsub v2.4s, v2.4s, v24.4s
+	WORD $0x4eb8d463 // fsub v3.4s, v3.4s, v24.4s
+	// exp
+	FMOVQ (R20), F28
+	WORD $0x6e3cdc0c // fmul v12.4s, v0.4s, v28.4s
+	WORD $0x6e3cdc2d // fmul v13.4s, v1.4s, v28.4s
+	WORD $0x6e3cdc4e // fmul v14.4s, v2.4s, v28.4s
+	WORD $0x6e3cdc6f // fmul v15.4s, v3.4s, v28.4s
+	WORD $0x4e21a988 // fcvtns v8.4s, v12.4s
+	WORD $0x4e21a9a9 // fcvtns v9.4s, v13.4s
+	WORD $0x4e21a9ca // fcvtns v10.4s, v14.4s
+	WORD $0x4e21a9eb // fcvtns v11.4s, v15.4s
+	WORD $0x4e21d90c // scvtf v12.4s, v8.4s
+	WORD $0x4e21d92d // scvtf v13.4s, v9.4s
+	WORD $0x4e21d94e // scvtf v14.4s, v10.4s
+	WORD $0x4e21d96f // scvtf v15.4s, v11.4s
+	FMOVQ 16(R20), F29
+	WORD $0x6e3ddd90 // fmul v16.4s, v12.4s, v29.4s
+	WORD $0x6e3dddb1 // fmul v17.4s, v13.4s, v29.4s
+	WORD $0x6e3dddd2 // fmul v18.4s, v14.4s, v29.4s
+	WORD $0x6e3dddf3 // fmul v19.4s, v15.4s, v29.4s
+	WORD $0x4eb0d410 // fsub v16.4s, v0.4s, v16.4s
+	WORD $0x4eb1d431 // fsub v17.4s, v1.4s, v17.4s
+	WORD $0x4eb2d452 // fsub v18.4s, v2.4s, v18.4s
+	WORD $0x4eb3d473 // fsub v19.4s, v3.4s, v19.4s
+	FMOVQ 32(R20), F30
+	WORD $0x6e3edd8c // fmul v12.4s, v12.4s, v30.4s
+	WORD $0x6e3eddad // fmul v13.4s, v13.4s, v30.4s
+	WORD $0x6e3eddce // fmul v14.4s, v14.4s, v30.4s
+	WORD $0x6e3eddef // fmul v15.4s, v15.4s, v30.4s
+	WORD $0x4eacd610 // fsub v16.4s, v16.4s, v12.4s
+	WORD $0x4eadd631 // fsub v17.4s, v17.4s, v13.4s
+	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
+	WORD $0x4eafd673 // fsub v19.4s, v19.4s, v15.4s
+	FMOVQ 48(R20), F31
+	WORD $0x6e3fde04 // fmul v4.4s, v16.4s, v31.4s
+	WORD $0x6e3fde25 // fmul v5.4s, v17.4s, v31.4s
+	WORD $0x6e3fde46 // fmul v6.4s, v18.4s, v31.4s
+	WORD $0x6e3fde67 // fmul v7.4s, v19.4s, v31.4s
+	FMOVQ 64(R20), F28
+	WORD $0x4e3cd484 // fadd v4.4s, v4.4s, v28.4s
+	WORD $0x4e3cd4a5 // fadd v5.4s, v5.4s, v28.4s
+	WORD $0x4e3cd4c6 // fadd v6.4s, v6.4s, v28.4s
+	WORD $0x4e3cd4e7 // fadd v7.4s, v7.4s, v28.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e31dca5 // fmul v5.4s, v5.4s, v17.4s
+	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
+	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
+	FMOVQ 80(R20), F29
+	WORD $0x4e3dd484 // fadd v4.4s, v4.4s, v29.4s
+	WORD $0x4e3dd4a5 // fadd v5.4s, v5.4s, v29.4s
+	WORD $0x4e3dd4c6 // fadd v6.4s, v6.4s, v29.4s
+	WORD $0x4e3dd4e7 // fadd v7.4s, v7.4s, v29.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e31dca5 // fmul v5.4s, v5.4s, v17.4s
+	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
+	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
+	FMOVQ 96(R20), F30
+	WORD $0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
+	WORD $0x4e3ed4a5 // fadd v5.4s, v5.4s, v30.4s
+	WORD $0x4e3ed4c6 // fadd v6.4s, v6.4s, v30.4s
+	WORD $0x4e3ed4e7 // fadd v7.4s, v7.4s, v30.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e31dca5 // fmul v5.4s, v5.4s, v17.4s
+	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
+	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
+	FMOVQ 112(R20), F31
+	WORD $0x4e3fd484 // fadd v4.4s, v4.4s, v31.4s
+	WORD $0x4e3fd4a5 // fadd v5.4s, v5.4s, v31.4s
+	WORD $0x4e3fd4c6 // fadd v6.4s, v6.4s, v31.4s
+	WORD $0x4e3fd4e7 // fadd v7.4s, v7.4s, v31.4s
+	WORD $0x6e30dc84 // fmul v4.4s, v4.4s, v16.4s
+	WORD $0x6e31dca5 // fmul v5.4s, v5.4s, v17.4s
+	WORD $0x6e32dcc6 // fmul v6.4s, v6.4s, v18.4s
+	WORD $0x6e33dce7 // fmul v7.4s, v7.4s, v19.4s
+	FMOVQ 128(R20), F28
+	WORD $0x4e3cd484 // fadd v4.4s, v4.4s, v28.4s
+	WORD $0x4e3cd4a5 // fadd v5.4s, v5.4s, v28.4s
+	WORD $0x4e3cd4c6 // fadd v6.4s, v6.4s, v28.4s
+	WORD $0x4e3cd4e7 // fadd v7.4s, v7.4s, v28.4s
+	WORD $0x6e30de0c // fmul v12.4s, v16.4s, v16.4s
+	WORD $0x6e31de2d // fmul v13.4s, v17.4s, v17.4s
+	WORD $0x6e32de4e // fmul v14.4s, v18.4s, v18.4s
+	WORD $0x6e33de6f // fmul v15.4s, v19.4s, v19.4s
+	WORD $0x6e2cdc84 // fmul v4.4s, v4.4s, v12.4s
+	WORD $0x6e2ddca5 // fmul v5.4s, v5.4s, v13.4s
+	WORD $0x6e2edcc6 // fmul v6.4s, v6.4s, v14.4s
+	WORD $0x6e2fdce7 // fmul v7.4s, v7.4s, v15.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	FMOVQ 144(R20), F29
+	WORD $0x4e3dd484 // fadd v4.4s, v4.4s, v29.4s
+	WORD $0x4e3dd4a5 // fadd v5.4s, v5.4s, v29.4s
+	WORD $0x4e3dd4c6 // fadd v6.4s, v6.4s, v29.4s
+	WORD $0x4e3dd4e7 // fadd v7.4s, v7.4s, v29.4s
+	VSHL $23, V8.S4, V8.S4
+	VSHL $23, V9.S4, V9.S4
+	VSHL $23, V10.S4, V10.S4
+	VSHL $23, V11.S4, V11.S4
+	VADD V29.S4, V8.S4, V8.S4
+	VADD V29.S4, V9.S4, V9.S4
+	VADD V29.S4, V10.S4, V10.S4
+	VADD V29.S4, V11.S4, V11.S4
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
+	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
+	WORD $0x6e2bdce7 // fmul v7.4s, v7.4s, v11.4s
+	FMOVQ 160(R20), F30
+	WORD $0x6ea0efcc // facgt v12.4s, v30.4s, v0.4s
+	VBIT V12.B16, V29.B16, V4.B16
+	WORD $0x6ea1efcd // facgt v13.4s, v30.4s, v1.4s
+	VBIT V13.B16, V29.B16, V5.B16
+	WORD $0x6ea2efce // facgt v14.4s, v30.4s, v2.4s
+	VBIT V14.B16, V29.B16, V6.B16
+	WORD $0x6ea3efcf // facgt v15.4s, v30.4s, v3.4s
+	VBIT V15.B16, V29.B16, V7.B16
+	FMOVQ 192(R20), F28
+	WORD $0x6ea0e78c // fcmgt v12.4s, v28.4s, v0.4s
+	WORD $0x4e6c1c84 // bic v4.16b, v4.16b, v12.16b
+	WORD $0x6ea1e78d // fcmgt v13.4s, v28.4s, v1.4s
+	WORD $0x4e6d1ca5 // bic v5.16b, v5.16b, v13.16b
+	WORD $0x6ea2e78e // fcmgt v14.4s, v28.4s, v2.4s
+	WORD $0x4e6e1cc6 // bic v6.16b, v6.16b, v14.16b
+	WORD $0x6ea3e78f // fcmgt v15.4s, v28.4s, v3.4s
+	WORD $0x4e6f1ce7 // bic v7.16b, v7.16b, v15.16b
+	FSTPQ (F4, F5), (R2)
+	FSTPQ (F6, F7), 32(R2)
+	ADD $64, R2
+	SUBS $16, R3
+	BNE loop
+
+done:
+	ADD R1<<2, R0, R2
+	SUB $64, R1, R3
+
+clear:
+	CBZ R3, clearDone
+	MOVW.P ZR, 4(R2)
+	ADD $1, R3
+	B clear
+
+clearDone:
+	FLDPQ (R0), (F0, F1)
+	FLDPQ 32(R0), (F2, F3)
+	FLDPQ 64(R0), (F4, F5)
+	FLDPQ 96(R0), (F6, F7)
+	FLDPQ 128(R0), (F8, F9)
+	FLDPQ 160(R0), (F10, F11)
+	FLDPQ 192(R0), (F12, F13)
+	FLDPQ 224(R0), (F14, F15)
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	WORD $0x4e2fd4e7 // fadd v7.4s, v7.4s, v15.4s
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	VZIP1 V0.D2, V0.D2, V16.D2
+	VZIP2 V0.D2, V0.D2, V17.D2
+	VZIP1 V0.D2, V0.D2, V18.D2
+	VZIP2 V0.D2, V0.D2, V19.D2
+	WORD $0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
+	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
+	WORD $0x6e32d600 // faddp v0.4s, v16.4s, v18.4s
+	FMOVS F0, l+20(FP)
+
+end:
 	RET
 
 // func siluMulNEON(y, g, u []float32)

@@ -130,8 +130,9 @@ type vectors struct {
 	mixHalf    func(o, p []float32, v, ahead []uint16, dim int)
 }
 
-// maxCols is the number of columns up to which 32-bit sums are safe.
-const maxCols = 1 << 22
+// maxCols is the number of columns up to which 32-bit sums are safe, also where
+// a set multiplies codes of a quarter of the columns by 16 until the end.
+const maxCols = 1 << 21
 
 // sets returns the sets of this build, best first. The last runs everywhere.
 func sets() []*kernels { return append(archSets(), &generic) }

@@ -68,7 +68,7 @@ func dotSDOT(a *asm, planes int) {
 	a.op("CBZ %v, done", blocks)
 
 	a.label("loop")
-	a.op("PRFM %s, PLDL1STRM", at(w, ahead))
+	a.op("PRFM %s, PLDL1STRM", place(w, ahead))
 	c.load(a, w)
 	type step struct{ half, kind, slot int }
 	var steps []step
@@ -150,7 +150,7 @@ func dotNEON(a *asm, planes int) {
 	a.zero(vs(0, 2*kinds*planes)...)
 
 	a.label("loop")
-	a.op("PRFM %s, PLDL1STRM", at(w, ahead))
+	a.op("PRFM %s, PLDL1STRM", place(w, ahead))
 	c.load(a, w)
 	for half := range 2 {
 		for p := range planes {

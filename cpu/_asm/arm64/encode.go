@@ -87,6 +87,9 @@ func (a *asm) faddp(d, n, m v) { a.three(0x6e20d400, "faddp v%d.4s, v%d.4s, v%d.
 func (a *asm) fabs(d, n v) { a.two(0x4ea0f800, "fabs v%d.4s, v%d.4s", d, n) }
 func (a *asm) fneg(d, n v) { a.two(0x6ea0f800, "fneg v%d.4s, v%d.4s", d, n) }
 
+func (a *asm) fmax(d, n, m v) { a.three(0x4e20f400, "fmax v%d.4s, v%d.4s, v%d.4s", d, n, m) }
+func (a *asm) fmaxv(d, n v)   { a.two(0x6e30f800, "fmaxv s%d, v%d.4s", d, n) }
+
 // fcmgt sets the lanes to ones where n > m, facgt where |n| > |m|; a NaN is
 // neither.
 func (a *asm) fcmgt(d, n, m v) { a.three(0x6ea0e400, "fcmgt v%d.4s, v%d.4s, v%d.4s", d, n, m) }

@@ -38,7 +38,7 @@ func int8Dot(a *asm, set string, planes int, product func(sum, w, x v)) {
 		loop := fmt.Sprintf("loop%d", size)
 		a.label(loop)
 		for at64 := 0; at64 < 32*size; at64 += 64 {
-			a.op("PRFM %s, PLDL1STRM", at(next, at64))
+			a.op("PRFM %s, PLDL1STRM", place(next, at64))
 		}
 		a.addImmediate(next, 32*size)
 		a.loadAll(digits, xNow, 0)

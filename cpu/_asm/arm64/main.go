@@ -57,7 +57,12 @@ var files = []struct {
 		writeConstants(a)
 		scores(a)
 		mix(a)
+		for _, heads := range []int{4, 2, 1} {
+			scoresHalf(a, heads)
+			mixHalf(a, heads)
+		}
 		expSub(a)
+		softmax(a)
 		siluMul(a)
 	}},
 }

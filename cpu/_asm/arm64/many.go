@@ -15,7 +15,7 @@ func expand(a *asm) {
 	a.bytes(c.upper, 0xaa)
 	a.op("CBZ %v, done", blocks)
 	a.label("loop")
-	a.op("PRFM %s, PLDL1STRM", at(w, ahead))
+	a.op("PRFM %s, PLDL1STRM", place(w, ahead))
 	c.load(a, w)
 	for half := range 2 {
 		for slot := range v(4) {

@@ -48,13 +48,13 @@ func (a *asm) zero(list ...v) {
 
 // load, store and their pairs move 16 or 32 bytes at offset from base.
 
-func (a *asm) load(d v, base r, offset int)  { a.op("FMOVQ %s, F%d", at(base, offset), d) }
-func (a *asm) store(d v, base r, offset int) { a.op("FMOVQ F%d, %s", d, at(base, offset)) }
+func (a *asm) load(d v, base r, offset int)  { a.op("FMOVQ %s, F%d", place(base, offset), d) }
+func (a *asm) store(d v, base r, offset int) { a.op("FMOVQ F%d, %s", d, place(base, offset)) }
 func (a *asm) loadPair(d, e v, base r, offset int) {
-	a.op("FLDPQ %s, (F%d, F%d)", at(base, offset), d, e)
+	a.op("FLDPQ %s, (F%d, F%d)", place(base, offset), d, e)
 }
 func (a *asm) storePair(d, e v, base r, offset int) {
-	a.op("FSTPQ (F%d, F%d), %s", d, e, at(base, offset))
+	a.op("FSTPQ (F%d, F%d), %s", d, e, place(base, offset))
 }
 
 // loadAll and storeAll move registers in pairs, from offset on.
@@ -76,8 +76,8 @@ func (a *asm) storeAll(list []v, base r, offset int) {
 	}
 }
 
-// at is a place in memory as Go's assembler writes it.
-func at(base r, offset int) string {
+// place is a place in memory as Go's assembler writes it.
+func place(base r, offset int) string {
 	if offset == 0 {
 		return fmt.Sprintf("(%v)", base)
 	}

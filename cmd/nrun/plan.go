@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"text/tabwriter"
 
@@ -11,8 +12,8 @@ import (
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/pack"
-	"npack/runtime/backend"
 	"npack/runtime/engine"
+	"npack/ternary"
 )
 
 func planCommand() *urfave.Command {
@@ -20,9 +21,10 @@ func planCommand() *urfave.Command {
 		Name:      "plan",
 		Usage:     "show how much memory the model and a context take",
 		UsageText: "nrun plan [flags] [MODEL]",
-		Description: "Nothing is run, and no weights are read: the answer comes at once.\n\n" + cli.Examples(
-			"nrun plan", "nrun plan ~/models/pack -c 32768 --kv int8"),
-		Flags:  slices.Concat(memoryFlags(), []urfave.Flag{jsonFlag()}),
+		Description: "Nothing is run, and no weights are read: the answer comes at once. The flags are those\n" +
+			"of a run; the total is what a run that fills the context takes at its peak.\n\n" + cli.Examples(
+			"nrun plan", "nrun plan ~/models/pack -c 32768 --kv int8", "nrun plan ~/models/pack --memory-limit 6GB"),
+		Flags:  slices.Concat(runFlags(), []urfave.Flag{jsonFlag()}),
 		Action: plan,
 	}
 }
@@ -43,14 +45,20 @@ type planned struct {
 	Fits           bool           `json:"fits"`
 	LargestContext int            `json:"largest_context"` // that fits; 0 if not even the weights do
 	ModelContext   int            `json:"model_context"`
+	Backend        string         `json:"backend"`
+	Kernels        string         `json:"kernels,omitempty"`
+	Activations    string         `json:"activations"`
+	Threads        int            `json:"threads"`
+	Program        int64          `json:"program"`
+	MemoryLimit    int64          `json:"memory_limit,omitempty"` // that was given
 }
 
 func plan(c *urfave.Context) error {
-	kv, err := backend.ParseKV(c.String("kv"))
+	o, err := runOptions(c)
 	if err != nil {
-		return cli.Usagef("", "--kv: %s", err)
+		return err
 	}
-	asked, err := askedContext(c)
+	_, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
 	if err != nil {
 		return err
 	}
@@ -63,53 +71,82 @@ func plan(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
-	mem, weights := machine.ReadMemory(), engine.WeightBytes(m)
-	w, err := chooseWindow(asked, &m.Config, weights, kv, mem.Available)
+	if err := p.runnable(); err != nil {
+		return err
+	}
+	_, _ = p.Tokenizer() // a part of the program's memory, where there is one
+	need, err := readNeed(c)
+	if err != nil {
+		return err
+	}
+	w, err := need.window(b, m, o)
 	tooLarge := errors.Is(err, pack.ErrNoSpace)
 	if tooLarge { // to see why is what the plan is for
-		w = window{asked, "asked for with -c"}
-		if asked == 0 {
+		w = window{need.asked, "asked for with -c"}
+		if need.asked == 0 {
 			w = window{engine.ModelContext(&m.Config), "all that the model was made for"}
 		}
 	} else if err != nil {
 		return err
 	}
-	e := engine.NewPlan(&m.Config, weights, kv, w.Tokens)
+	e := engine.NewPlan(b, m, o, w.Tokens)
 	out := planned{
-		Model: p.Name, KV: kv.String(), Context: w.Tokens, ContextWhy: w.Why,
-		Weights: e.Weights, KVBytes: e.Cache, KVPerToken: kv.BytesPerToken(&m.Config), Scratch: e.Scratch, Total: e.Total(),
-		Memory: mem, Fits: !tooLarge, LargestContext: engine.ModelContext(&m.Config), ModelContext: engine.ModelContext(&m.Config),
+		Model: p.Name, KV: o.KV.String(), Context: w.Tokens, ContextWhy: w.Why,
+		Weights: e.Weights, KVBytes: e.Cache, KVPerToken: o.KV.BytesPerToken(&m.Config), Scratch: e.Scratch, Program: need.program,
+		Memory: machine.ReadMemory(), MemoryLimit: need.limit, Fits: !tooLarge,
+		LargestContext: need.largest(b, m, o), ModelContext: engine.ModelContext(&m.Config),
+		Backend: b.Name(), Kernels: kernelsOf(b), Activations: o.Activations.String(), Threads: o.Threads,
 	}
-	if mem.Available > 0 {
-		out.LargestContext = engine.LargestContext(&m.Config, weights, kv, usable(mem.Available))
-	}
+	out.Total = e.Total() + out.Program
 	if c.Bool("json") {
-		return cli.JSON(c.App.Writer, out)
+		err = cli.JSON(c.App.Writer, out)
+	} else {
+		err = printPlan(c.App.Writer, m, &out)
 	}
-	tw := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', tabwriter.AlignRight)
+	// With a limit that was given the command answers as a run would.
+	if err == nil && tooLarge && need.limit > 0 {
+		_, err = need.window(b, m, o)
+	}
+	return err
+}
+
+func printPlan(w io.Writer, m *ternary.Model, p *planned) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, bytes int64, note string, args ...any) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t  %s\n", name, cli.Group(bytes), cli.Size(bytes), fmt.Sprintf(note, args...))
 	}
-	fmt.Fprintf(c.App.Writer, "%s: %s, %d layers, context of %d tokens (%s)\n", p.Name, m.Arch, m.Config.Layers, w.Tokens, w.Why)
-	row("weights", e.Weights, "")
-	row("KV cache", e.Cache, "%s, %s bytes a token", kv, cli.Group(out.KVPerToken))
-	row("scratch", e.Scratch, "about: activations, logits, rotary table")
-	row("total", e.Total(), "")
-	if mem.Available > 0 {
-		row("free memory", mem.Available, "%s", memoryNote(mem))
+	fmt.Fprintf(w, "%s: %s, %d layers, context of %d tokens (%s)\n", p.Model, m.Arch, m.Config.Layers, p.Context, p.ContextWhy)
+	row("weights", p.Weights, "%s", onBackend(p.Backend, p.Kernels))
+	row("KV cache", p.KVBytes, "%s, %s bytes a token", p.KV, cli.Group(p.KVPerToken))
+	row("scratch", p.Scratch, "activations, logits, rotary table")
+	row("program", p.Program, "with its tokenizer")
+	row("total", p.Total, "")
+	if p.MemoryLimit > 0 {
+		row("limit", p.MemoryLimit, "--memory-limit")
+	}
+	if p.Memory.Available > 0 {
+		row("free memory", p.Memory.Available, "%s", memoryNote(p.Memory))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
 	switch {
-	case out.LargestContext == 0:
-		fmt.Fprintf(c.App.Writer, "does not fit\n")
-	case tooLarge:
-		fmt.Fprintf(c.App.Writer, "does not fit; the largest context that does has %d tokens\n", out.LargestContext)
+	case p.LargestContext == 0:
+		fmt.Fprintf(w, "does not fit\n")
+	case !p.Fits:
+		fmt.Fprintf(w, "does not fit; the largest context that does has %d tokens\n", p.LargestContext)
 	default:
-		fmt.Fprintf(c.App.Writer, "fits; the largest context that does has %d tokens (the model was made for %d)\n", out.LargestContext, out.ModelContext)
+		fmt.Fprintf(w, "fits; the largest context that does has %d tokens (the model was made for %d)\n", p.LargestContext, p.ModelContext)
 	}
 	return nil
+}
+
+// onBackend names what runs a model: "cpu (avx2)".
+func onBackend(backend, kernels string) string {
+	if kernels == "" {
+		return backend
+	}
+	return fmt.Sprintf("%s (%s)", backend, kernels)
 }
 
 func memoryNote(m machine.Memory) string {

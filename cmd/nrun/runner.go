@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"npack/cpu"
 	"npack/internal/cli"
 	"npack/internal/machine"
-	"npack/pack"
 	"npack/runtime/backend"
 	"npack/runtime/engine"
 	"npack/runtime/reference"
@@ -67,19 +67,20 @@ func chooseBackend(name, kernel string) (e *backendEntry, b backend.Backend, why
 
 // runFlags are the flags of every command that runs a model.
 func runFlags() []urfave.Flag {
-	return append(memoryFlags(),
-		&urfave.StringFlag{Name: "backend", Usage: "`NAME` of what runs the model; see nrun info"},
-		&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels; never changes the text", DefaultText: "the best"},
+	return append(backendFlags(),
+		&urfave.IntFlag{Name: "context", Aliases: []string{"c"}, Usage: "room for `N` tokens, prompt and answer together", DefaultText: "the model's, or what fits"},
 		&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "use `N` threads; never changes the text", DefaultText: "what this process may use"},
 		&urfave.StringFlag{Name: "activations", Value: "exact", Usage: "`WIDTH` of activations: exact, int16 or int8"},
 	)
 }
 
-// memoryFlags are those that decide how much memory a run takes.
-func memoryFlags() []urfave.Flag {
+// backendFlags are those of [runFlags] of which there is one value in a run.
+func backendFlags() []urfave.Flag {
 	return []urfave.Flag{
-		&urfave.IntFlag{Name: "context", Aliases: []string{"c"}, Usage: "room for `N` tokens, prompt and answer together", DefaultText: "the model's, or what fits"},
+		&urfave.StringFlag{Name: "backend", Usage: "`NAME` of what runs the model; see nrun info"},
+		&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels; never changes the text", DefaultText: "the best"},
 		&urfave.StringFlag{Name: "kv", Value: "f16", Usage: "`TYPE` of the key/value cache: f16, f32 or int8"},
+		memoryLimitFlag(),
 	}
 }
 
@@ -95,6 +96,7 @@ type runner struct {
 	backend.Instance
 	Engine  *engine.Engine
 	Backend string
+	Kernels string // of the processor, "" if the backend has none
 	Window  window
 	Load    time.Duration // opening, checking and preparing the weights
 }
@@ -103,23 +105,13 @@ type runner struct {
 // they say. The caller closes the runner, and the pack after it.
 func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	start := time.Now()
-	var o backend.Options
-	var err error
-	if o.Activations, err = backend.ParseActivations(c.String("activations")); err != nil {
-		return nil, cli.Usagef("", "--activations: %s", err)
-	}
-	if o.KV, err = backend.ParseKV(c.String("kv")); err != nil {
-		return nil, cli.Usagef("", "--kv: %s", err)
-	}
-	if o.Threads = c.Int("threads"); c.IsSet("threads") && (o.Threads < 1 || o.Threads > 1024) {
-		return nil, cli.Usagef("", "--threads %d is outside 1 to 1024", o.Threads)
-	}
-	asked, err := askedContext(c)
+	o, err := runOptions(c)
 	if err != nil {
 		return nil, err
 	}
-	if o.Threads == 0 {
-		o.Threads = machine.ReadThreads().Use
+	need, err := readNeed(c)
+	if err != nil {
+		return nil, err
 	}
 	e, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
 	if err != nil {
@@ -129,23 +121,55 @@ func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := chooseWindow(asked, &m.Config, engine.WeightBytes(m), o.KV, machine.ReadMemory().Available)
+	if err := p.runnable(); err != nil {
+		return nil, err
+	}
+	w, err := need.window(b, m, o)
 	if err != nil {
 		return nil, err
 	}
+	// What lives on Go's heap are a few buffers that grow with the text. As much
+	// garbage again, which is the default, would be more than a plan may be off.
+	debug.SetGCPercent(garbagePercent)
 	inst, err := p.load(c, e, b, o)
 	if err != nil {
 		return nil, err
 	}
-	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Window: w, Load: time.Since(start)}, nil
+	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Kernels: kernelsOf(b), Window: w, Load: time.Since(start)}, nil
 }
+
+// runOptions reads the flags that say how a model is run.
+func runOptions(c *urfave.Context) (o backend.Options, err error) {
+	if o.Activations, err = backend.ParseActivations(c.String("activations")); err != nil {
+		return o, cli.Usagef("", "--activations: %s", err)
+	}
+	if o.KV, err = backend.ParseKV(c.String("kv")); err != nil {
+		return o, cli.Usagef("", "--kv: %s", err)
+	}
+	if o.Threads = c.Int("threads"); c.IsSet("threads") && (o.Threads < 1 || o.Threads > 1024) {
+		return o, cli.Usagef("", "--threads %d is outside 1 to 1024", o.Threads)
+	}
+	if o.Threads == 0 {
+		o.Threads = machine.ReadThreads().Use
+	}
+	return o, nil
+}
+
+// kernelsOf returns the name of the processor's kernels that b runs, "" if it
+// has none.
+func kernelsOf(b backend.Backend) string {
+	if b, ok := b.(cpu.Backend); ok {
+		return b.Kernels()
+	}
+	return ""
+}
+
+// garbagePercent is how much garbage may pile up beside what is in use.
+const garbagePercent = 20
 
 // load loads the model, which is checked on the way: by the backend itself where
 // it looks at every weight, so that a file is read once, else by a walk before.
 func (p *packOf) load(c *urfave.Context, e *backendEntry, b backend.Backend, o backend.Options) (backend.Instance, error) {
-	if err := p.runnable(); err != nil {
-		return nil, err
-	}
 	if !e.checks {
 		if err := p.Validate(c, o.Threads); err != nil {
 			return nil, err
@@ -169,53 +193,6 @@ func (p *packOf) load(c *urfave.Context, e *backendEntry, b backend.Backend, o b
 
 // Close unloads the model; the pack stays open.
 func (r *runner) Close() error { return r.Instance.Close() }
-
-// window is the context that was chosen, and why.
-type window struct {
-	Tokens int    `json:"tokens"`
-	Why    string `json:"why"`
-}
-
-// usable is the part of free memory that a run may plan with; a tenth is left
-// to others and to what the plan does not know of.
-func usable(free int64) int64 { return free - free/10 }
-
-// askedContext reads -c; 0 means that it was not given.
-func askedContext(c *urfave.Context) (int, error) {
-	n := c.Int("context")
-	if c.IsSet("context") && n < 1 {
-		return 0, cli.Usagef("", "-c %d: a context has at least 1 token", n)
-	}
-	return n, nil
-}
-
-// chooseWindow returns the context asked for, which must be possible, or, for
-// 0, one that fits: all the model was made for or, where memory is short, less.
-// weights and free are in bytes; free is 0 if unknown.
-func chooseWindow(asked int, cfg *ternary.Config, weights int64, kv backend.KV, free int64) (window, error) {
-	most := engine.ModelContext(cfg)
-	largest, why := most, "all that the model was made for"
-	if free > 0 {
-		if n := engine.LargestContext(cfg, weights, kv, usable(free)); n < largest {
-			largest = n
-			why = fmt.Sprintf("what fits into 9/10 of the free memory, %s, beside %s of weights; the model was made for %d", cli.Size(free), cli.Size(weights), most)
-		}
-	}
-	needs := func(context int) string { return cli.Size(engine.NewPlan(cfg, weights, kv, context).Total()) }
-	switch {
-	case asked > most:
-		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", most), "-c %d: the model was made for %d tokens", asked, most)
-	case largest == 0:
-		return window{}, cli.WithHint(fmt.Errorf("the model needs %s of memory; %s free, of which %s may be used: %w", needs(max(asked, 1)), cli.Size(free), cli.Size(usable(free)), pack.ErrNoSpace),
-			"nrun plan shows what needs it")
-	case asked > largest:
-		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory; %s free, of which %s may be used: %w", asked, needs(asked), cli.Size(free), cli.Size(usable(free)), pack.ErrNoSpace),
-			fmt.Sprintf("use -c %d or less, or a smaller cache: --kv int8", largest))
-	case asked > 0:
-		return window{asked, "asked for with -c"}, nil
-	}
-	return window{largest, why}, nil
-}
 
 // contextHint adds the next thing to type to the error for a prompt that does
 // not fit.

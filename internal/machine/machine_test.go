@@ -97,6 +97,9 @@ func TestThisMachine(t *testing.T) {
 	if c.Logical < 1 {
 		t.Errorf("%d processors", c.Logical)
 	}
+	if now, peak := ProcessMemory(); now < 1<<20 || peak < now || m.Total > 0 && peak > m.Total {
+		t.Errorf("this process has %d bytes and had %d", now, peak)
+	}
 	switch runtime.GOOS {
 	case "linux", "darwin", "windows":
 		if m.Total < 1<<26 || m.Available > m.Total {

@@ -1,36 +1,53 @@
 package engine
 
 import (
+	"sort"
+
 	"npack/runtime/backend"
 	"npack/ternary"
 )
 
 // Plan is the memory that running a model takes, in bytes.
 type Plan struct {
-	Weights  int64 // all tensors as they are stored; mapped files count too: they have to stay in memory to be fast
-	Cache    int64 // keys and values of Context tokens
-	Scratch  int64 // an estimate of the rest: rotary table, activations of one chunk, logits, sampler
-	Context  int   // tokens
-	PerToken int64 // bytes that each token of context adds to Cache and Scratch
+	Weights int64 // all tensors, as the backend holds them; tables in a mapped file count too
+	Cache   int64 // keys and values of Context tokens, in the steps in which it grows
+	Scratch int64 // activations of one chunk of a prompt, rotary table, logits, sampler
+	Context int   // tokens
 }
 
 // Total is the sum of the parts.
 func (p Plan) Total() int64 { return p.Weights + p.Cache + p.Scratch }
 
-// NewPlan returns the plan for a model of geometry c whose tensors take weights
-// bytes ([WeightBytes]).
-func NewPlan(c *ternary.Config, weights int64, kv backend.KV, context int) Plan {
-	rotary := int64(c.RotaryDims) * 4 // cosine and sine of half as many pairs, float32
-	// One token of a chunk holds the residual stream, a normed copy and its
-	// fixed-point form, queries, keys, values and the attention's output, and
-	// three vectors of the MLP.
-	token := int64(3*c.Hidden+2*c.QDim()+2*c.KVDim()+3*c.Intermediate) * 4
+// NewPlan returns the plan for m in b with o and one session of context tokens.
+// Of m it reads the geometry alone.
+func NewPlan(b backend.Backend, m *ternary.Model, o backend.Options, context int) Plan {
+	var mem backend.Memory
+	if p, ok := b.(backend.Planner); ok {
+		mem = p.Plan(m, o, context, DefaultChunk)
+	} else {
+		mem = estimate(m, o, context)
+	}
 	return Plan{
-		Weights:  weights,
-		Cache:    kv.BytesPerToken(c) * int64(context),
-		Scratch:  rotary*int64(context) + token*DefaultChunk + int64(c.Vocab)*(4+8),
-		Context:  context,
-		PerToken: kv.BytesPerToken(c) + rotary,
+		Weights: mem.Weights,
+		Cache:   mem.Cache,
+		// Logits are float32, the sampler's candidates twice as large, ids int32.
+		Scratch: mem.Buffers + int64(m.Vocab)*(4+8) + 4*int64(context+1),
+		Context: context,
+	}
+}
+
+// estimate is for backends that do not say: weights as they are stored, and for
+// each token of a chunk the residual stream, a normed copy and its fixed-point
+// form, queries, keys, values and the attention's output, and three vectors of
+// the MLP.
+func estimate(m *ternary.Model, o backend.Options, context int) backend.Memory {
+	c := &m.Config
+	token := int64(3*c.Hidden+2*c.QDim()+2*c.KVDim()+3*c.Intermediate) * 4
+	rotary := int64(c.RotaryDims) * 4 // cosine and sine of half as many pairs, float32
+	return backend.Memory{
+		Weights: WeightBytes(m),
+		Cache:   o.KV.BytesPerToken(c) * int64(context),
+		Buffers: token*DefaultChunk + rotary*int64(context),
 	}
 }
 
@@ -42,10 +59,9 @@ const MaxContext = 1 << 20
 func ModelContext(c *ternary.Config) int { return min(c.MaxPosition, MaxContext) }
 
 // LargestContext is the most tokens of context that the model was made for and
-// that fit into free bytes of memory; it may be 0.
-func LargestContext(c *ternary.Config, weights int64, kv backend.KV, free int64) int {
-	p := NewPlan(c, weights, kv, 0)
-	return int(max(0, min(int64(ModelContext(c)), (free-p.Total())/p.PerToken)))
+// whose plan's total is at most limit bytes; it may be 0.
+func LargestContext(b backend.Backend, m *ternary.Model, o backend.Options, limit int64) int {
+	return sort.Search(ModelContext(&m.Config), func(n int) bool { return NewPlan(b, m, o, n+1).Total() > limit })
 }
 
 // WeightBytes is the size of all tensors of m in memory, also of one that is not

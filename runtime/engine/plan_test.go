@@ -5,12 +5,18 @@ import (
 	"os"
 	"testing"
 
+	"npack/cpu"
 	"npack/runtime/backend"
+	"npack/runtime/reference"
 	"npack/ternary"
 	"npack/ternary/ternarytest"
 )
 
-// TestPlanCaseA19: the cache of the published sizes, to the byte.
+// planned are backends that plan in the two ways that there are.
+var planned = []backend.Backend{reference.Backend{}, cpu.Backend{Kernel: "generic"}}
+
+// TestPlanCaseA19: the cache of the published sizes, to the byte. All are whole
+// steps of the cpu backend too.
 func TestPlanCaseA19(t *testing.T) {
 	data, err := os.ReadFile("../../testdata/cases/a19_kv_plan.json")
 	if err != nil {
@@ -36,9 +42,11 @@ func TestPlanCaseA19(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &ternary.Config{Layers: r.Layers, KVHeads: r.KVHeads, HeadDim: r.HeadDim}
-		if p := NewPlan(c, 0, kv, r.Ctx); p.Cache != r.KVBytes {
-			t.Errorf("%s, %d tokens, %s: %d bytes, want %d", r.Model, r.Ctx, r.Dtype, p.Cache, r.KVBytes)
+		m := &ternary.Model{Config: ternary.Config{Layers: r.Layers, KVHeads: r.KVHeads, HeadDim: r.HeadDim}}
+		for _, b := range planned {
+			if p := NewPlan(b, m, backend.Options{KV: kv}, r.Ctx); p.Cache != r.KVBytes {
+				t.Errorf("%s: %s, %d tokens, %s: %d bytes, want %d", b.Name(), r.Model, r.Ctx, r.Dtype, p.Cache, r.KVBytes)
+			}
 		}
 	}
 }
@@ -47,25 +55,27 @@ func TestPlanCaseA19(t *testing.T) {
 func TestLargestContext(t *testing.T) {
 	for _, n := range ternarytest.All() {
 		m := ternarytest.Model(n.Spec)
-		w := WeightBytes(m)
-		if w < 1000 {
-			t.Errorf("%s: weights of %d bytes", n.Name, w)
-		}
 		for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
-			c := m.Config
-			c.MaxPosition = 1 << 20
-			for _, free := range []int64{0, w, w + 1<<20, w + 5<<20 + 1, w + 1<<24} {
-				n := LargestContext(&c, w, kv, free)
-				if p := NewPlan(&c, w, kv, n); n > 0 && p.Total() > free {
-					t.Errorf("%v: %d tokens take %d bytes, %d are free", kv, n, p.Total(), free)
+			for _, b := range planned {
+				o := backend.Options{KV: kv}
+				m.MaxPosition = 1 << 20
+				w := NewPlan(b, m, o, 0).Weights
+				if w < 1000 {
+					t.Errorf("%s: weights of %d bytes", n.Name, w)
 				}
-				if p := NewPlan(&c, w, kv, n+1); p.Total() <= free {
-					t.Errorf("%v: %d tokens, but one more fits into %d bytes", kv, n, free)
+				for _, free := range []int64{0, w, w + 1<<20, w + 5<<20 + 1, w + 1<<24} {
+					n := LargestContext(b, m, o, free)
+					if p := NewPlan(b, m, o, n); n > 0 && p.Total() > free {
+						t.Errorf("%v: %d tokens take %d bytes, %d are free", kv, n, p.Total(), free)
+					}
+					if p := NewPlan(b, m, o, n+1); p.Total() <= free {
+						t.Errorf("%v: %d tokens, but one more fits into %d bytes", kv, n, free)
+					}
 				}
-			}
-			c.MaxPosition = 17
-			if n := LargestContext(&c, w, kv, 1<<40); n != 17 {
-				t.Errorf("%v: %d tokens, the model was made for 17", kv, n)
+				m.MaxPosition = 17
+				if n := LargestContext(b, m, o, 1<<40); n != 17 {
+					t.Errorf("%v: %d tokens, the model was made for 17", kv, n)
+				}
 			}
 		}
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"npack/internal/cli"
+	"npack/internal/machine"
+	"npack/pack"
+	"npack/runtime/backend"
+	"npack/runtime/engine"
+	"npack/ternary"
+)
+
+func memoryLimitFlag() urfave.Flag {
+	return &urfave.StringFlag{Name: "memory-limit", Usage: "refuse what would take more than `SIZE` (\"6GB\", \"6GiB\", bytes) of memory in all", DefaultText: "9/10 of what is free"}
+}
+
+// window is the context that was chosen, and why.
+type window struct {
+	Tokens int    `json:"tokens"`
+	Why    string `json:"why"`
+}
+
+// need is what decides how long a context is: what is asked for, and what there
+// is to take.
+type need struct {
+	asked   int   // tokens; 0: as many as fit
+	limit   int64 // bytes, of --memory-limit; 0 without
+	program int64 // bytes that this process takes without a model
+	most    int64 // bytes that a model may take; below 0: unknown
+
+	room, source string // of most, to people
+}
+
+// usable is the part of free memory that a run may plan with; a tenth is left
+// to others and to what the plan does not know of.
+func usable(free int64) int64 { return free - free/10 }
+
+// readNeed reads -c and --memory-limit, and asks the machine.
+func readNeed(c *urfave.Context) (need, error) {
+	n := need{asked: c.Int("context"), most: -1}
+	if c.IsSet("context") && n.asked < 1 {
+		return n, cli.Usagef("", "-c %d: a context has at least 1 token", n.asked)
+	}
+	n.program, _ = machine.ProcessMemory()
+	if c.IsSet("memory-limit") {
+		var err error
+		if n.limit, err = parseSize(c.String("memory-limit")); err != nil {
+			return n, cli.Usagef("", "--memory-limit: %s", err)
+		}
+		n.within()
+	} else if free := machine.ReadMemory().Available; free > 0 {
+		n.free(free)
+	}
+	return n, nil
+}
+
+// within sets most to what --memory-limit leaves beside the program.
+func (n *need) within() {
+	n.source = fmt.Sprintf("--memory-limit %s, of which the program takes %s", cli.Size(n.limit), cli.Size(n.program))
+	n.room = n.source
+	n.most = max(0, n.limit-n.program)
+}
+
+// free sets most to what may be taken of free bytes of memory.
+func (n *need) free(bytes int64) {
+	n.source = fmt.Sprintf("9/10 of the free memory, %s", cli.Size(bytes))
+	n.room = fmt.Sprintf("%s free, of which %s may be used", cli.Size(bytes), cli.Size(usable(bytes)))
+	n.most = usable(bytes)
+}
+
+// largest is the longest context that fits; 0 if none does.
+func (n *need) largest(b backend.Backend, m *ternary.Model, o backend.Options) int {
+	if n.most < 0 {
+		return engine.ModelContext(&m.Config)
+	}
+	return engine.LargestContext(b, m, o, n.most)
+}
+
+// window returns the context asked for, which must be possible, or one that
+// fits: all the model was made for or, where memory is short, less.
+func (n *need) window(b backend.Backend, m *ternary.Model, o backend.Options) (window, error) {
+	most, largest := engine.ModelContext(&m.Config), n.largest(b, m, o)
+	takes := func(context int) string { return cli.Size(engine.NewPlan(b, m, o, context).Total()) }
+	switch {
+	case n.asked > most:
+		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", most), "-c %d: the model was made for %d tokens", n.asked, most)
+	case largest == 0:
+		return window{}, cli.WithHint(fmt.Errorf("the model needs %s of memory; %s: %w", takes(max(n.asked, 1)), n.room, pack.ErrNoSpace),
+			"nrun plan shows what needs it")
+	case n.asked > largest:
+		hint := fmt.Sprintf("use -c %d or less", largest)
+		if o.KV != backend.KVInt8 {
+			hint += ", or a smaller cache: --kv int8"
+		}
+		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory; %s; the largest context that fits has %d tokens: %w",
+			n.asked, takes(n.asked), n.room, largest, pack.ErrNoSpace), hint)
+	case n.asked > 0:
+		return window{n.asked, "asked for with -c"}, nil
+	case largest < most:
+		return window{largest, fmt.Sprintf("what fits into %s, beside %s of weights; the model was made for %d", n.source, cli.Size(engine.NewPlan(b, m, o, 0).Weights), most)}, nil
+	}
+	return window{most, "all that the model was made for"}, nil
+}
+
+// parseSize reads a number of bytes with an optional unit: "6GB", "1.5 GiB",
+// "800M". Units without an i are decimal, as all that this program prints.
+func parseSize(s string) (int64, error) {
+	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+	unit := strings.ToLower(strings.TrimSpace(s[len(digits):]))
+	unit = strings.TrimSuffix(unit, "b")
+	base := 1000.0
+	if binary, ok := strings.CutSuffix(unit, "i"); ok && binary != "" {
+		unit, base = binary, 1024
+	}
+	power := map[string]int{"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+	p, known := power[unit]
+	v, err := strconv.ParseFloat(digits, 64)
+	if v *= math.Pow(base, float64(p)); err != nil || !known || !(v >= 1 && v < 1<<62) {
+		return 0, errors.New("want a size such as 6GB, 1.5GiB, 800M or a number of bytes, found " + strconv.Quote(s))
+	}
+	return int64(v), nil
+}

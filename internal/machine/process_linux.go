@@ -1,0 +1,22 @@
+package machine
+
+import (
+	"os"
+	"strings"
+)
+
+// ProcessMemory returns what this process has in memory now and the most that it
+// ever had, in bytes.
+func ProcessMemory() (now, peak int64) {
+	for line := range strings.Lines(read(os.DirFS("/"), "proc/self/status")) {
+		if f := strings.Fields(line); len(f) == 3 {
+			switch f[0] {
+			case "VmRSS:":
+				now = int64(number(f[1])) * 1024
+			case "VmHWM:":
+				peak = int64(number(f[1])) * 1024
+			}
+		}
+	}
+	return now, peak
+}

@@ -14,7 +14,7 @@ var rules = []struct{ pkg, may string }{
 	{"ternary/ternarytest", "ternary"},
 	{"ternary", ""},
 	{"gguf/...", ""},
-	{"pack/formats", "ternary pack/... internal/outfile"},
+	{"pack/formats", "ternary gguf pack/... internal/outfile"},
 	{"pack/coded", "ternary pack pack/native internal/machine"}, // a form of native
 	{"pack/fv5", "ternary pack pack/native gguf"},               // gives back the very container
 	{"pack/...", "ternary pack gguf internal/outfile"},

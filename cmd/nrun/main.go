@@ -34,6 +34,7 @@ func commands() []*urfave.Command {
 		verifyCommand(),
 		tokenizeCommand(),
 		planCommand(),
+		benchCommand(),
 		infoCommand(),
 	}
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -19,4 +20,12 @@ func ProcessMemory() (now, peak int64) {
 		}
 	}
 	return now, peak
+}
+
+// LoadAverage returns how many processes have wanted to run in the last minute,
+// 0 if unknown.
+func LoadAverage() float64 {
+	first, _, _ := strings.Cut(read(os.DirFS("/"), "proc/loadavg"), " ")
+	v, _ := strconv.ParseFloat(first, 64)
+	return v
 }

@@ -12,6 +12,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cpu"
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/runtime/engine"
@@ -52,6 +53,9 @@ func verify(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := selfTest(c); err != nil {
+		return err
+	}
 	r, err := p.open(c)
 	if err != nil {
 		return err
@@ -81,6 +85,10 @@ func verify(c *urfave.Context) error {
 	if c.Bool("json") {
 		err = cli.JSON(c.App.Writer, newVerification(r, files, report))
 	} else {
+		if !c.Bool("quiet") {
+			fmt.Fprintf(c.App.Writer, "backend %s, %s, activations %s, KV %s%s\n", onBackend(r.Backend, r.Kernels),
+				threadsText(r.Options().Threads), r.Options().Activations, r.Options().KV, tested(r))
+		}
 		printVerification(c.App.Writer, p, all, report, c.Bool("quiet"))
 	}
 	if err != nil || report.Differ == 0 {
@@ -88,6 +96,29 @@ func verify(c *urfave.Context) error {
 	}
 	return cli.WithHint(fmt.Errorf("%d of %d tokens differ from the stored ones: %w", report.Differ, report.Tokens, pack.ErrNotEqual),
 		"a small margin is a near tie with another arithmetic; a large one is a fault of the file or the program")
+}
+
+// selfTest checks that the kernels that will run compute what they should on
+// this processor, before anything is laid at the model's door.
+func selfTest(c *urfave.Context) error {
+	_, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	if err != nil {
+		return err
+	}
+	if name := kernelsOf(b); name != "" {
+		if err := cpu.SelfTest(name); err != nil {
+			return cli.WithHint(fmt.Errorf("self-test: %w", err), "another set may be right: nrun info lists them, --cpu-kernel chooses; --backend reference needs none")
+		}
+	}
+	return nil
+}
+
+// tested says that the self-test passed, where there is one.
+func tested(r *runner) string {
+	if r.Kernels == "" {
+		return ""
+	}
+	return "; self-test of the kernels passed"
 }
 
 // set is a file of trajectories.
@@ -189,6 +220,8 @@ type verification struct {
 	Activations string               `json:"activations"`
 	KV          string               `json:"kv"`
 	Threads     int                  `json:"threads"`
+	Kernels     string               `json:"kernels,omitempty"`   // of the processor
+	SelfTest    bool                 `json:"self_test,omitempty"` // whether they passed one
 	Tokens      int                  `json:"tokens"`
 	Differ      int                  `json:"differ"`
 	MarginError *float64             `json:"largest_margin_error"` // null if no margins are stored
@@ -214,7 +247,8 @@ type verificationDifference struct {
 
 func newVerification(r *runner, files []string, rep *identity.Report) *verification {
 	o := r.Options()
-	v := &verification{Model: r.Name, Backend: r.Backend, Activations: o.Activations.String(), KV: o.KV.String(), Threads: o.Threads, Tokens: rep.Tokens, Differ: rep.Differ}
+	v := &verification{Model: r.Name, Backend: r.Backend, Activations: o.Activations.String(), KV: o.KV.String(), Threads: o.Threads,
+		Kernels: r.Kernels, SelfTest: r.Kernels != "", Tokens: rep.Tokens, Differ: rep.Differ}
 	if rep.Margins > 0 {
 		v.MarginError = &rep.MarginError
 	}

@@ -1,0 +1,142 @@
+//go:build !noasm
+
+package cpu
+
+import "github.com/klauspost/cpuid/v2"
+
+//go:generate go -C _asm run ./avx512 -out ../avx512_amd64.s -pkg cpu
+
+// avx512vnni works on tiles of 16 rows: a part of a block is one 512-bit vector.
+// There is no variant with GF2P8AFFINEQB: see dot in _asm/avx512.
+var avx512vnni = kernels{
+	name: "avx512vnni", about: "512-bit integers with VNNI, x86-64 servers since 2019", rows: 16,
+	present: func() bool {
+		return hasAVX2() && cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI)
+	},
+	dot: [4]func([]int32, []byte, []int8, int){
+		1: func(sums []int32, w []byte, x []int8, blocks int) { dot1AVX512(&sums[0], &w[0], &x[0], blocks) },
+		2: func(sums []int32, w []byte, x []int8, blocks int) { dot2AVX512(&sums[0], &w[0], &x[0], blocks) },
+		3: func(sums []int32, w []byte, x []int8, blocks int) { dot3AVX512(&sums[0], &w[0], &x[0], blocks) },
+	},
+	expand: func(u, w []byte, blocks int) { expandAVX512(&u[0], &w[0], blocks) },
+	dotMany: [4]func([]int32, []byte, []int8, int, int, int){
+		1: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
+			dotMany1AVX512(&sums[0], &u[0], &x[0], blocks, columns, stride)
+		},
+		2: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
+			dotMany2AVX512(&sums[0], &u[0], &x[0], blocks, columns, stride)
+		},
+		3: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
+			dotMany3AVX512(&sums[0], &u[0], &x[0], blocks, columns, stride)
+		},
+	},
+	finish: func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
+		finishAVX512(&y[0], &sums[0], &lo[0], &hi[0], planes, xsum, before, after)
+	},
+	// Twice what a block needs, so that the last may have no partner.
+	int8Bytes: func(planes int) int { return planes * 2 * blockCols },
+	int8Pack:  int8PackAVX512,
+	int8Dot:   int8DotAVX512,
+	vec:       &avx512Vectors,
+}
+
+// avx512Vectors takes what only copies from AVX2: memory is its bound.
+var avx512Vectors = func() vectors {
+	v := avx2Vectors
+	v.squares, v.normScale, v.siluMul = squaresAVX512, normScaleAVX512, siluMulAVX512
+	v.quantize = [4]func([]int8, []float32, float32) int64{1: quantize1AVX512, 2: quantize2AVX512, 3: quantize3AVX512}
+	v.scores, v.expSub, v.mix = scoresAVX512, expSubAVX512, mixAVX512
+	return v
+}()
+
+// int8PackAVX512 writes [blocks/2][planes][64], the digits as they are.
+func int8PackAVX512(dst []byte, x []int8, planes, blocks int) {
+	for b := range blocks {
+		for p := range planes {
+			to := dst[((b/2*planes+p)*2+b%2)*blockCols:][:blockCols]
+			for c, v := range x[(b*planes+p)*blockCols:][:blockCols] {
+				to[c] = byte(v)
+			}
+		}
+	}
+}
+
+// int8DotAVX512 lets 32-bit sums run for 2^15 blocks, 2^14 steps, at most.
+func int8DotAVX512(sums []int64, w []int8, stride int, x []byte, planes, blocks int) {
+	kernel := [...]func(sums *int64, w *int8, stride int, x *byte, blocks, rows int){1: int8Dot1AVX512, 2: int8Dot2AVX512, 3: int8Dot3AVX512}[planes]
+	const run = 1 << 15
+	clear(sums)
+	for b := 0; b < blocks; b += run {
+		kernel(&sums[0], &w[b*blockCols], stride, &x[b*planes*blockCols], min(run, blocks-b), len(sums))
+	}
+}
+
+// The functions below want counts above 0. Where they do not say otherwise,
+// their reference is the generic kernel of the same name.
+
+//go:noescape
+func dot1AVX512(sums *int32, w *byte, x *int8, blocks int)
+
+//go:noescape
+func dot2AVX512(sums *int32, w *byte, x *int8, blocks int)
+
+//go:noescape
+func dot3AVX512(sums *int32, w *byte, x *int8, blocks int)
+
+//go:noescape
+func expandAVX512(u, w *byte, blocks int)
+
+//go:noescape
+func dotMany1AVX512(sums *int32, u *byte, x *int8, blocks, columns, stride int)
+
+//go:noescape
+func dotMany2AVX512(sums *int32, u *byte, x *int8, blocks, columns, stride int)
+
+//go:noescape
+func dotMany3AVX512(sums *int32, u *byte, x *int8, blocks, columns, stride int)
+
+//go:noescape
+func finishAVX512(y *float32, sums *int32, lo, hi *float32, planes int, xsum int64, before, after float32)
+
+// int8Dot1AVX512 adds to sums what int8Dot writes, for one digit;
+// blocks <= 2^15.
+//
+//go:noescape
+func int8Dot1AVX512(sums *int64, w *int8, stride int, x *byte, blocks, rows int)
+
+// int8Dot2AVX512 is int8Dot1AVX512 for two digits.
+//
+//go:noescape
+func int8Dot2AVX512(sums *int64, w *int8, stride int, x *byte, blocks, rows int)
+
+// int8Dot3AVX512 is int8Dot1AVX512 for three digits.
+//
+//go:noescape
+func int8Dot3AVX512(sums *int64, w *int8, stride int, x *byte, blocks, rows int)
+
+//go:noescape
+func squaresAVX512(lanes *[256]float32, x []float32)
+
+//go:noescape
+func normScaleAVX512(y, x, g []float32, r float32)
+
+//go:noescape
+func quantize1AVX512(q []int8, x []float32, up float32) int64
+
+//go:noescape
+func quantize2AVX512(q []int8, x []float32, up float32) int64
+
+//go:noescape
+func quantize3AVX512(q []int8, x []float32, up float32) int64
+
+//go:noescape
+func siluMulAVX512(y, g, u []float32)
+
+//go:noescape
+func scoresAVX512(s, q, keys []float32, scale float32)
+
+//go:noescape
+func expSubAVX512(p []float32, m float32)
+
+//go:noescape
+func mixAVX512(o, p, v []float32)

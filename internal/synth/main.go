@@ -6,7 +6,8 @@
 // All weights are zero and the file has holes in their place, so that 3.9 GB
 // take some 15 MB of disk. Scales and norms are what a loader accepts. With
 // -random the weights have the shares that are published of the 8B model, and
-// the file takes all of its size.
+// the file takes all of its size. With -gguf it is a file for llama.cpp, to
+// compare with.
 package main
 
 import (
@@ -42,6 +43,7 @@ func main() {
 	out := flag.String("o", "", "file to write")
 	random := flag.Bool("random", false, "random weights of the published shares, not zeros")
 	seed := flag.Uint64("seed", 1, "of the random weights")
+	peer := flag.Bool("gguf", false, "a GGUF file for llama.cpp instead: random TQ2_0 linears, Q8_0 tables")
 	part := flag.Int("part", 1, "make one with an `N`th of the layers and of the vocabulary, of the same mix")
 	flag.Parse()
 	i := slices.IndexFunc(geometries, func(g geometry) bool { return g.name == *name })
@@ -54,15 +56,19 @@ func main() {
 		g.Layers, g.Vocab = max(1, g.Layers/max(1, *part)), max(1, g.Vocab/max(1, *part))
 		g.bytes = native.Size(&g.Config)
 	}
-	err := write(*out, &g)
-	if err == nil && *random {
+	var err error
+	if *peer {
+		err = writePeer(*out, &g.Config, *seed)
+	} else if err = write(*out, &g); err == nil && *random {
 		err = randomize(*out, *seed)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "synth: error:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("wrote %q: %s, %d bytes\n", *out, *name, g.bytes)
+	if st, err := os.Stat(*out); err == nil {
+		fmt.Printf("wrote %q: %s, %d bytes\n", *out, *name, st.Size())
+	}
 }
 
 // write writes g to path and checks the size. What was there is replaced; a

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 fork-check fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b info clean
+.PHONY: build try check test noasm arm64 avx512 fork-check fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -46,10 +46,18 @@ subnormals: ## the reference's arithmetic gives no subnormal result
 noasm: ## the same tests with the generic kernels
 	$(GO) test -short -tags noasm ./ternary/... ./pack/native ./pack/coded ./runtime/reference ./runtime/engine
 
-# The golden logits and all bit-exact code on another architecture.
+# The golden logits and all bit-exact code on another architecture: kernels on
+# a processor that has their instructions and, for neon, on one that has no
+# others. The encoded instructions are compared with an assembler's.
 arm64:
+	$(GO) test -C cpu/_asm ./arm64
 	@command -v qemu-aarch64-static >/dev/null || { echo 'SKIP arm64: qemu-aarch64-static is not installed (Debian: qemu-user-static)'; exit 0; } ; \
-	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./gguf ./pack ./pack/native ./pack/coded ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity
+	GOARCH=arm64 $(GO) test -short -exec qemu-aarch64-static ./ternary/... ./gguf ./pack ./pack/native ./pack/coded ./runtime/backend/... ./runtime/reference ./runtime/engine ./runtime/identity && \
+	GOARCH=arm64 $(GO) test -short -exec 'qemu-aarch64-static -cpu max' -run '/^(i8mm|sdot)$$' -skip '^Test(SimulationBits|NoAllocations|Plan)$$' ./cpu && \
+	GOARCH=arm64 $(GO) test -short -exec 'qemu-aarch64-static -cpu cortex-a53' -run '/^neon$$' -skip '^Test(SimulationBits|NoAllocations|Plan)$$' ./cpu
+
+avx512: ## the AVX-512 kernels' tests, on an emulated processor where this one lacks them
+	cpu/_bochs/run.sh
 
 fork-check: build ## llama.cpp with our two types, built from source (minutes) and decoding the story model
 	@mkdir -p dist

@@ -4,7 +4,7 @@ import "fmt"
 
 // scores: four keys at a time, 16 lanes each.
 func scores(a *asm) {
-	const s, n, q, dim, keys, row, temp, qNow, left = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7), r(8)
+	const s, n, q, dim, keys, row, qNow, left = r(0), r(1), r(2), r(3), r(4), r(5), r(7), r(8)
 	a.function("scoresNEON", "(s, q, keys []float32, scale float32)", 76)
 	a.argument("s_base", 0, s)
 	a.argument("s_len", 8, n)

@@ -16,7 +16,7 @@ func (a *asm) fromHalves(d []v, base r, offset int) {
 
 // scoresHalf: groups of heads and keys, four pairs of them, then one key.
 func scoresHalf(a *asm, heads int) {
-	const s, q, k, next, dim, n, row, left, temp = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7), r(8)
+	const s, q, k, next, dim, n, row, left = r(0), r(1), r(2), r(3), r(4), r(5), r(6), r(7)
 	a.function(fmt.Sprintf("scoresHalf%dNEON", heads), "(s, q *float32, k, ahead *uint16, dim, n int, scale float32)", 52)
 	for i, name := range []string{"s", "q", "k", "ahead", "dim", "n"} {
 		a.argument(name, 8*i, r(i))

@@ -23,6 +23,7 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 		planes = 1
 	}
 
+	mapped := m.Rows == nil && m.Release != nil // and used as it lies there
 	for t := range m.Tensors() {
 		switch {
 		case t.Ternary != nil:
@@ -31,7 +32,10 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 			mem.Token += int64(d.rowsPad()/k.rows*d.tile(k.rows)) + 8*int64(t.Ternary.Rows)
 		case t.Int8 != nil:
 			rows, cols := int64(t.Int8.Rows), int64(t.Int8.Cols)
-			mem.Weights += rows * (int64(t.Int8.Stride) + 4)
+			mem.Weights += 4 * rows
+			if t.Int8 != m.Embed || !mapped {
+				mem.Weights += rows * int64(t.Int8.Stride)
+			} // else it stays in the file but for the rows of a text's tokens
 			if t.Int8 == m.Embed {
 				mem.Token += cols + 4
 			} else {
@@ -42,7 +46,7 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 			mem.Token += 4 * int64(len(t.Vector))
 		}
 	}
-	if m.Release == nil && m.Rows == nil { // what m was given in stays in memory
+	if m.Rows == nil && !mapped { // what m was given in stays in memory
 		mem.Weights += planeBytes(m)
 	}
 

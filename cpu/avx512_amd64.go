@@ -45,9 +45,44 @@ var avx512Vectors = func() vectors {
 	v := avx2Vectors
 	v.squares, v.normScale, v.siluMul = squaresAVX512, normScaleAVX512, siluMulAVX512
 	v.quantize = [4]func([]int8, []float32, float32) int64{1: quantize1AVX512, 2: quantize2AVX512, 3: quantize3AVX512}
-	v.scores, v.expSub, v.mix = scoresAVX512, expSubAVX512, mixAVX512
+	v.scores, v.expSub, v.mix, v.softmax = scoresAVX512, expSubAVX512, mixAVX512, softmaxAVX512
+	v.scoresHalf, v.mixHalf = scoresHalfAVX512, mixHalfAVX512
 	return v
 }()
+
+// headsTogether returns for how many of n heads there is one kernel.
+func headsTogether(n int) int {
+	switch {
+	case n >= 4:
+		return 4
+	case n >= 2:
+		return 2
+	}
+	return 1
+}
+
+// scoresHalfAVX512 splits the heads into groups. Only the first fetches what is
+// ahead.
+func scoresHalfAVX512(s, q []float32, k, ahead []uint16, dim int, scale float32) {
+	n := len(k) / dim
+	for len(q) > 0 {
+		heads := headsTogether(len(q) / dim)
+		kernel := [...]func(s, q *float32, k, ahead *uint16, dim, n int, scale float32){1: scoresHalf1AVX512, 2: scoresHalf2AVX512, 4: scoresHalf4AVX512}[heads]
+		kernel(&s[0], &q[0], &k[0], &ahead[0], dim, n, scale)
+		q, s, ahead = q[heads*dim:], s[heads*64:], k
+	}
+}
+
+// mixHalfAVX512 splits like [scoresHalfAVX512].
+func mixHalfAVX512(o, p []float32, v, ahead []uint16, dim int) {
+	n := len(v) / dim
+	for len(o) > 0 {
+		heads := headsTogether(len(o) / dim)
+		kernel := [...]func(o, p *float32, v, ahead *uint16, dim, n int){1: mixHalf1AVX512, 2: mixHalf2AVX512, 4: mixHalf4AVX512}[heads]
+		kernel(&o[0], &p[0], &v[0], &ahead[0], dim, n)
+		o, p, ahead = o[heads*dim:], p[heads*64:], v
+	}
+}
 
 // int8PackAVX512 writes [blocks/2][planes][64], the digits as they are.
 func int8PackAVX512(dst []byte, x []int8, planes, blocks int) {
@@ -140,3 +175,27 @@ func expSubAVX512(p []float32, m float32)
 
 //go:noescape
 func mixAVX512(o, p, v []float32)
+
+//go:noescape
+func softmaxAVX512(s *[64]float32, n int) (m, l float32, finite bool)
+
+// Of scoresHalf and mixHalf the references are scoresGeneric and mixGeneric
+// behind fromHalfGeneric.
+
+//go:noescape
+func scoresHalf1AVX512(s, q *float32, k, ahead *uint16, dim, n int, scale float32)
+
+//go:noescape
+func scoresHalf2AVX512(s, q *float32, k, ahead *uint16, dim, n int, scale float32)
+
+//go:noescape
+func scoresHalf4AVX512(s, q *float32, k, ahead *uint16, dim, n int, scale float32)
+
+//go:noescape
+func mixHalf1AVX512(o, p *float32, v, ahead *uint16, dim, n int)
+
+//go:noescape
+func mixHalf2AVX512(o, p *float32, v, ahead *uint16, dim, n int)
+
+//go:noescape
+func mixHalf4AVX512(o, p *float32, v, ahead *uint16, dim, n int)

@@ -27,4 +27,4 @@ if ! "$dir/venv/bin/python" -c '' 2>/dev/null; then
 fi
 "$dir/venv/bin/pip" install -q --disable-pip-version-check --only-binary=:all: bochscpu-python==0.4.0 || skip 'PyPI does not give bochscpu-python 0.4.0 for this machine'
 cc -O1 -Wall -shared -fPIC -o "$dir/preload.so" "$here/preload.c" || skip 'no C compiler'
-LD_PRELOAD=$dir/preload.so "$dir/venv/bin/python" "$here/emulate.py" "$dir/cpu.test" "$@" | grep -v -- '--- SKIP\|^=== RUN'
+LD_PRELOAD=$dir/preload.so "$dir/venv/bin/python" "$here/emulate.py" "$dir/cpu.test" "$@" | grep --line-buffered -v -- '--- SKIP\|^=== RUN'

@@ -52,7 +52,11 @@ func scores() {
 		CMPQ(q, qEnd)
 		JNE(LabelRef("dims"))
 
-		sum := foldAll(a)
+		ordered := make([]VecVirtual, lanes)
+		for i := range ordered {
+			ordered[i] = a[i%4*4+i/4]
+		}
+		sum := fold(ordered)
 		VMULPS(factor, sum, sum)
 		VMOVUPS(sum, Mem{Base: s})
 		SUBQ(U32(lanes), n)
@@ -80,15 +84,7 @@ func scores() {
 		advance(vec, q, key)
 		CMPQ(q, qEnd)
 		JNE(LabelRef("oneDims"))
-		t := ZMM()
-		VEXTRACTF64X4(Imm(1), a, t.AsY())
-		VADDPS(t.AsY(), a.AsY(), a.AsY())
-		VEXTRACTF32X4(Imm(1), a.AsY(), t.AsX())
-		VADDPS(t.AsX(), a.AsX(), a.AsX())
-		for _, swap := range []uint64{0x4e, 0xb1} {
-			VSHUFPS(Imm(swap), a.AsX(), a.AsX(), t.AsX())
-			VADDPS(t.AsX(), a.AsX(), a.AsX())
-		}
+		fold1(a)
 		VMULPS(factor.AsX(), a.AsX(), a.AsX())
 		VMOVSS(a.AsX(), Mem{Base: s})
 		advance(4, s)
@@ -97,14 +93,11 @@ func scores() {
 	end()
 }
 
-// foldAll returns the folds of 16 vectors in order. Each step makes one vector
-// of two: it adds to the first half of each part the second. Operands of an
-// addition may change places.
-func foldAll(a []VecVirtual) VecVirtual {
-	v := make([]VecVirtual, 0, len(a))
-	for i := range a { // the last two steps transpose 4 x 4
-		v = append(v, a[i%4*4+i/4])
-	}
+// fold returns the folds of 16, 8 or 4 vectors; fold i is in lane i%4*4+i/4, and
+// the other lanes repeat them. Each step makes one vector of two, or of the last
+// one and itself: it adds to the first half of each part the second. Operands of
+// an addition may change places.
+func fold(v []VecVirtual) VecVirtual {
 	shuffle512 := func(i uint64, y, x, t VecVirtual) { VSHUFF64X2(Imm(i), y, x, t) }
 	shuffle128 := func(i uint64, y, x, t VecVirtual) { VSHUFPS(Imm(i), y, x, t) }
 	for _, step := range []struct {
@@ -116,16 +109,33 @@ func foldAll(a []VecVirtual) VecVirtual {
 		{shuffle128, 0x44, 0xee},
 		{shuffle128, 0x88, 0xdd},
 	} {
-		for i := range len(v) / 2 {
-			x, y, t := v[2*i], v[2*i+1], ZMM()
+		var next []VecVirtual
+		for i := 0; i < len(v); i += 2 {
+			x, y, t := v[i], v[min(i+1, len(v)-1)], ZMM()
 			step.shuffle(step.high, y, x, t)
 			step.shuffle(step.low, y, x, x)
 			VADDPS(t, x, x)
-			v[i] = x
+			next = append(next, x)
 		}
-		v = v[:len(v)/2]
+		v = next
 	}
 	return v[0]
+}
+
+// fold1 leaves the fold of v in lane 0.
+func fold1(v VecVirtual) { across(v, func(a, b, c Op) { VADDPS(a, b, c) }) }
+
+// across joins lane i and i+8, then i and i+4, i+2 and i+1.
+func across(v VecVirtual, op func(a, b, c Op)) {
+	t := ZMM()
+	VEXTRACTI64X4(Imm(1), v, t.AsY())
+	op(t.AsY(), v.AsY(), v.AsY())
+	VEXTRACTI64X2(Imm(1), v.AsY(), t.AsX())
+	op(t.AsX(), v.AsX(), v.AsX())
+	for _, swap := range []uint64{0x4e, 0xb1} {
+		VPSHUFD(Imm(swap), v.AsX(), t.AsX())
+		op(t.AsX(), v.AsX(), v.AsX())
+	}
 }
 
 // multiplyAdd adds m*v to sum, rounded twice.

@@ -22,6 +22,11 @@ func floats() {
 	scores()
 	expSub()
 	mix()
+	softmax()
+	for _, heads := range []int{1, 2, 4} {
+		scoresHalf(heads)
+		mixHalf(heads)
+	}
 }
 
 // lanes is the number of float32 in a vector.
@@ -167,7 +172,8 @@ func quantize(planes int) {
 		advance(32*planes, q)
 	})
 	sum := GP64()
-	VMOVQ(foldQ(total).AsX(), sum)
+	foldQ(total)
+	VMOVQ(total.AsX(), sum)
 	Store(sum, ReturnIndex(0))
 	end()
 }

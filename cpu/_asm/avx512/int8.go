@@ -143,12 +143,13 @@ func sum64(digits []VecVirtual) Register {
 		total = wide
 	}
 	g := GP64()
-	VMOVQ(foldQ(total).AsX(), g)
+	foldQ(total)
+	VMOVQ(total.AsX(), g)
 	return g
 }
 
-// foldQ returns the sum of eight int64 in lane 0.
-func foldQ(v VecVirtual) VecVirtual {
+// foldQ leaves the sum of eight int64 in lane 0.
+func foldQ(v VecVirtual) {
 	t := ZMM()
 	VEXTRACTI64X4(Imm(1), v, t.AsY())
 	VPADDQ(t.AsY(), v.AsY(), v.AsY())
@@ -156,5 +157,4 @@ func foldQ(v VecVirtual) VecVirtual {
 	VPADDQ(t.AsX(), v.AsX(), v.AsX())
 	VPSHUFD(Imm(0x4e), v.AsX(), t.AsX())
 	VPADDQ(t.AsX(), v.AsX(), v.AsX())
-	return v
 }

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 avx512 fork-check fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b info clean
+.PHONY: build try check test noasm arm64 avx512 fork-check fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -74,6 +74,9 @@ fuzz:
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+bench-report: ## nrun beside llama.cpp, in turns, into docs/performance.md (REPORT='--models 0.6b,8b --rounds 9'); builds llama.cpp
+	python3 internal/_peers/speed.py $(REPORT)
+
 exhaustive: ## every float32 for exp, every stored prompt against float64 (minutes)
 	NPACK_EXHAUSTIVE=1 $(GO) test -count 1 -v -timeout 30m -run 'FunctionErrors|AgainstFloat64' ./runtime/reference
 
@@ -92,6 +95,10 @@ synth-8b-random: ## the same with random weights of the published statistics, fo
 synth-8b-part: ## one layer and a part of the vocabulary, for internal/_peers/compare.sh
 	@mkdir -p dist
 	$(GO) run ./internal/synth -random -model 8b -part 36 -o dist/synth-8b-part.bin
+
+synth-0.6b-random: ## random weights, to measure speed on
+	@mkdir -p dist
+	$(GO) run ./internal/synth -random -model 0.6b -o dist/synth-0.6b-random.bin
 
 synth-0.6b:
 	@mkdir -p dist

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Measure nrun beside llama.cpp and the publisher's algorithm, and write docs/performance.md.
+
+usage: speed.py [--models 0.6b,8b] [--rounds N] [--threads 1,2] [--depth N] [--llama-bench PROGRAM] [--quick] [--print]
+
+All that is measured takes turns, round by round, in one run:
+  - nrun bench, activations exact and int8, which measures the memory too;
+  - llama-bench of an unchanged llama.cpp, built from the source package of
+    llama-cpp-python (PyPI, pinned in fork-patches/check.py) for this processor,
+    on a model of the same geometry: TQ2_0 linears, Q8_0 embeddings and head;
+  - one thread's dot products with 4096 columns from memory: ours, and FV5 as masked
+    float sums, the publisher's way on the CPU (fork-patches/test/bench.cpp).
+The models are synthetic: random weights of the published geometries.
+Needs go, cmake, a C and C++ compiler and pip; the first run needs the network and
+builds llama.cpp (20 minutes of one core). Files go to dist/speed.
+"""
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+WORK = ROOT / "dist/speed"
+DOC = ROOT / "docs/performance.md"
+BEGIN, END = "<!-- written by internal/_peers/speed.py -->\n", "<!-- end -->\n"
+
+# tokens of a prompt and of an answer
+LENGTHS = {"0.6b": (512, 64), "8b": (128, 16)}
+
+
+def run(*args, **kwargs):
+    args = [str(a) for a in args]
+    print("+", " ".join(args), file=sys.stderr, flush=True)
+    return subprocess.run(args, check=True, text=True, **kwargs)
+
+
+def fork_check():
+    """fork-patches/check.py as a module: it knows where llama.cpp comes from."""
+    spec = importlib.util.spec_from_file_location("check", ROOT / "fork-patches/check.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def launcher():
+    if not shutil.which("ccache"):
+        return []
+    return ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
+
+
+def llama_bench(check):
+    """Builds llama-bench from the unchanged source."""
+    program = WORK / "build/bin/llama-bench"
+    if program.exists():
+        return program
+    masked_floats(check)  # brings the source package
+    tree = WORK / "llama.cpp"
+    if not tree.exists():
+        fresh = WORK / "fresh"
+        shutil.rmtree(fresh, ignore_errors=True)
+        with tarfile.open(ROOT / f"dist/fork-check/{check.PACKAGE}-{check.VERSION}.tar.gz") as archive:
+            for member in archive:
+                name = member.name.removeprefix(check.TREE)
+                if member.isfile() and name != member.name and ".." not in name:
+                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                    (fresh / name).write_bytes(archive.extractfile(member).read())
+        fresh.rename(tree)
+    run("cmake", "-S", HERE / "llama", "-B", WORK / "build", f"-DLLAMA_CPP={tree}", *launcher(), stdout=sys.stderr)
+    run("nice", "cmake", "--build", WORK / "build", "--parallel", os.cpu_count(), "--target", "llama-bench", stdout=sys.stderr)
+    return program
+
+
+def masked_floats(check):
+    """Builds fork-patches/test/bench.cpp, in the patched tree of make fork-check."""
+    work = ROOT / "dist/fork-check"
+    program = work / "build-43/bench"
+    if not program.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        tree = check.source(work)
+        run("cmake", "-S", ROOT / "fork-patches/test", "-B", work / "build-43", f"-DLLAMA_CPP={tree}", *launcher(), stdout=sys.stderr)
+        run("nice", "cmake", "--build", work / "build-43", "--parallel", os.cpu_count(), "--target", "bench", stdout=sys.stderr)
+    return program
+
+
+def model_files(name):
+    ours, theirs = ROOT / f"dist/synth-{name}-random.bin", ROOT / f"dist/peer-{name}.gguf"
+    for path, flag in ((ours, "-random"), (theirs, "-gguf")):
+        if not path.exists():
+            run("go", "run", "./internal/synth", flag, "-model", name, "-o", path, cwd=ROOT, stdout=sys.stderr)
+    return ours, theirs
+
+
+class Figures:
+    """Samples by key, in the order of their first."""
+
+    def __init__(self):
+        self.samples = {}
+
+    def add(self, key, value):
+        self.samples.setdefault(key, []).append(value)
+
+    def median(self, key):
+        return statistics.median(self.samples[key])
+
+    def text(self, key, form="{:.1f}"):
+        if key not in self.samples:
+            return "-"
+        s = self.samples[key]
+        return f"{form.format(statistics.median(s))} ({form.format(min(s))}-{form.format(max(s))})"
+
+    def ratio(self, a, b):
+        """Median and range of the ratios of the rounds."""
+        if a not in self.samples or b not in self.samples:
+            return "-"
+        s = [x / y for x, y in zip(self.samples[a], self.samples[b])]
+        return f"{statistics.median(s):.2f} ({min(s):.2f}-{max(s):.2f})"
+
+
+class Report:
+    def __init__(self, args, programs):
+        self.args, self.programs, self.f = args, programs, Figures()
+        self.info, self.llama = None, None
+        self.commands = []
+
+    def command(self, *args):
+        """Runs a measurement and keeps its command line, once, as one would type it."""
+        shown = " ".join(str(a) for a in args).replace(str(ROOT) + "/", "")
+        if shown not in self.commands:
+            self.commands.append(shown)
+        return run(*args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT).stdout
+
+    def ours(self, model, path, threads, depth=0):
+        prompt, tokens = LENGTHS[model]
+        extra = ["--depth", f"0,{depth}", "--prefill", "0"] if depth else ["--prefill", prompt]
+        out = json.loads(self.command(self.programs["nrun"], "bench", path, "--json", "-q", "--rounds", 1, "--tokens", tokens,
+                                      "--threads", threads, "--activations", "exact" if depth else "exact,int8", *extra))
+        self.info = out
+        for sample in out["bandwidth"][0]["bytes_per_second"]["samples"]:
+            self.f.add(("memory", threads), sample / 1e9)
+        for r in out["results"]:
+            key = (model, r["test"], r["activations"], threads, r["depth"]) if depth else (model, r["test"], r["activations"], threads)
+            self.f.add(key, r["tokens_per_second"]["median"])
+            if r["test"] == "decode":
+                self.f.add(("bytes", *key), r["weight_bytes_per_token"] + r["kv_bytes_per_token"])
+                self.f.add(("share", *key), 100 * r["share_of_bandwidth"])
+
+    def theirs(self, model, path, threads):
+        prompt, tokens = LENGTHS[model]
+        out = json.loads(self.command(self.programs["llama-bench"], "-m", path, "-t", threads, "-p", prompt, "-n", tokens, "-r", 1, "-o", "json"))
+        self.llama = out[0]
+        for r in out:
+            self.f.add((model, "prefill" if r["n_prompt"] else "decode", "llama", threads), r["avg_ts"])
+
+    def dots(self):
+        out = self.command(self.programs["masked"], 256, 1)
+        for name, key in (("fv5, masked floats", "masked"), ("tq2_0", "tq2")):
+            self.f.add(("dot", key), float(re.search(rf"^ *{name} +([0-9.]+) Gw/s", out, re.M).group(1)))
+        kernels = self.info["kernels"]
+        out = self.command(self.programs["cpu.test"], "-test.run", "^$", "-test.benchtime", "5x",
+                           "-test.bench", f"^BenchmarkDot$/^{kernels}$/^P=[123]$/^DRAM$/^threads=1$")
+        for planes, rate in re.findall(r"/P=(\d)/DRAM\S*\s.*?([0-9.]+) Gweights/s", out):
+            self.f.add(("dot", int(planes)), float(rate))
+
+
+def measure(args):
+    WORK.mkdir(parents=True, exist_ok=True)
+    check = fork_check()
+    programs = {"masked": masked_floats(check), "llama-bench": args.llama_bench or llama_bench(check),
+                "nrun": ROOT / "bin/nrun", "cpu.test": WORK / "cpu.test"}
+    run("make", "-s", "build", cwd=ROOT, stdout=sys.stderr)
+    run("go", "test", "-c", "-o", programs["cpu.test"], "./cpu", cwd=ROOT, stdout=sys.stderr)
+    files = {m: model_files(m) for m in args.models}
+    if args.quick:
+        for m in LENGTHS:
+            LENGTHS[m] = (32, 8)
+    r = Report(args, programs)
+    loads = []
+    for i in range(args.rounds):
+        for model in args.models:
+            for threads in args.threads:
+                loads.append(os.getloadavg()[0])
+                turns = [lambda: r.ours(model, files[model][0], threads), lambda: r.theirs(model, files[model][1], threads)]
+                for turn in turns if i % 2 == 0 else turns[::-1]:
+                    turn()
+        r.dots()
+        print(f"round {i + 1} of {args.rounds} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    if args.depth:
+        for _ in range(args.rounds if not args.quick else 1):
+            r.ours(args.models[0], files[args.models[0]][0], max(args.threads), args.depth)
+            loads.append(os.getloadavg()[0])
+    (WORK / "speed.json").write_text(json.dumps([[k, v] for k, v in r.f.samples.items()]))
+    return r, loads
+
+
+def report(r, loads):
+    f, args = r.f, r.args
+    lines = []
+    row = lambda *cells: lines.append("| " + " | ".join(str(c) for c in cells) + " |")
+    cpu = r.info["cpu"]
+    wide = [x for x in ("AVX2", "AVX512F", "AVX512VNNI", "GFNI", "AMXINT8") if x in cpu["features"]]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
+    lines += [f"{cpu['model']}, {cpu['physical']} cores, {' '.join(wide)}; load average {min(loads):.1f} to {max(loads):.1f} during the run, "
+              f"{args.rounds} rounds; nrun {commit}, kernels {r.info['kernels']}; llama.cpp {r.llama['build_commit']}, `GGML_NATIVE=ON`. "
+              f"{datetime.date.today()}. Medians, in brackets the range over the rounds.", ""]
+    row("threads", "memory is read at, GB/s")
+    row("--:", "--:")
+    for t in args.threads:
+        row(t, f.text(("memory", t)))
+    lines.append("")
+    row("model", "test", "threads", "exact, tokens/s", "int8, tokens/s", "llama.cpp TQ2_0, tokens/s", "exact : llama.cpp", "int8 : llama.cpp")
+    row("---", "---", *["--:"] * 6)
+    for m in args.models:
+        for test, n in zip(("prefill", "decode"), LENGTHS[m]):
+            for t in args.threads:
+                key = lambda who: (m, test, who, t)
+                row(m, f"{test} {n}", t, f.text(key("exact")), f.text(key("int8")), f.text(key("llama")),
+                    f.ratio(key("exact"), key("llama")), f.ratio(key("int8"), key("llama")))
+    lines.append("")
+    row("model", "threads", "bytes a token", "exact, % of memory", "int8, % of memory")
+    row("---", *["--:"] * 4)
+    for m in args.models:
+        for t in args.threads:
+            row(m, t, f"{int(f.median(('bytes', m, 'decode', 'exact', t))):,}", *(f.text(("share", m, "decode", a, t), "{:.0f}") for a in ("exact", "int8")))
+    lines.append("")
+    if args.depth:
+        m, t = args.models[0], max(args.threads)
+        near, far = (m, "decode", "exact", t, 0), (m, "decode", "exact", t, args.depth)
+        grown = f.median(("bytes", *far)) / f.median(("bytes", *near))
+        lines += [f"Depth: decode of {m} with {t} threads makes {f.text(near)} tokens/s at depth 0 and {f.text(far)} at depth {args.depth:,}: "
+                  f"{f.ratio(near, far)} times the time for {grown:.2f} times the bytes.", ""]
+    row("dot products of one thread, 4096 columns, from memory", "Gweights/s", "times masked floats")
+    row("---", "--:", "--:")
+    for name, key in (("ours, exact (3 digits)", 3), ("ours, int16 (2)", 2), ("ours, int8 (1)", 1), ("llama.cpp TQ2_0", "tq2"), ("FV5 as masked float sums", "masked")):
+        row(name, f.text(("dot", key)), f.ratio(("dot", key), ("dot", "masked")))
+    lines += ["", "```"] + r.commands + ["```", ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
+    numbers = lambda s: [int(n) for n in s.split(",")]
+    parser.add_argument("--models", default=["0.6b"], type=lambda s: s.split(","))
+    parser.add_argument("--rounds", default=5, type=int)
+    parser.add_argument("--threads", default=sorted({1, os.cpu_count()}), type=numbers)
+    parser.add_argument("--depth", default=8192, type=int, help="0: none")
+    parser.add_argument("--llama-bench", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true", help="a few tokens of each, to try the script")
+    parser.add_argument("--print", action="store_true", help="to standard output, not into the page")
+    args = parser.parse_args()
+    text = report(*measure(args))
+    page = DOC.read_text() if DOC.exists() else BEGIN + END
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    if args.print:
+        print(text)
+    else:
+        DOC.write_text(before + BEGIN + text + END + after)
+
+
+if __name__ == "__main__":
+    main()

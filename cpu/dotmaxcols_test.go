@@ -4,8 +4,9 @@ package cpu
 
 import "testing"
 
-// Some sums of dotSDOT are 16 times too large until the end. The largest ones
-// must hold: all digits -128 and all codes 2, in as many columns as there may be.
+// Some sums of dotSDOT are 16 times too large until the end, some of dotAVX512 64
+// times until they are full. The largest ones must hold: all digits -128 and all
+// codes 2, in as many columns as there may be.
 func TestDotMaxCols(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels) {
 		if k == &generic {

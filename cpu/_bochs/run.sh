@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 dir=$root/tmp/bochs
 export BOCHS_MODEL="${BOCHS_MODEL:-tigerlake}"
-test $# -gt 0 || set -- -test.short -test.v -test.skip '^Test(Conformance|SimulationBits|NoAllocations)' -test.run '^Test/^avx512'
+test $# -gt 0 || set -- -test.short -test.v -test.skip '^Test(Conformance|SimulationBits|NoAllocations|InvalidPlanes|Plan|SelfTestFinds)' -test.run '^Test/^avx512'
 
 mkdir -p "$dir"
 cd "$root"

@@ -8,123 +8,93 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// rowsTogether is how many rows int8Dot reads in step.
-const rowsTogether = 4
+const (
+	// int8Ahead is how far prefetching runs before reading weights, in bytes.
+	int8Ahead = 8192
+	// pairsTogether is the number of pairs of blocks with sums of their own, so
+	// that no product waits for the one before.
+	pairsTogether = 4
+)
 
 // int8Dot multiplies w+128, unsigned, with the digits and starts its sums at
 // -128 times the digits, which is the same for all rows. Sums may wrap on the
 // way; what comes out is at most 2^16 for each 64 columns. x is
 // [blocks/2][P][64]; of the last pair half may be missing.
+//
+// Rows are done one by one, in the order of memory: that is how AVX2 came to the
+// speed of reading, and here, too, there is time to read x for each.
 func int8Dot(planes int) {
 	begin(fmt.Sprintf("int8Dot%d", planes), "func(sums *int64, w *int8, stride int, x *byte, blocks, rows int)")
-	d := int8Rows{
-		planes: planes,
-		sums:   Load(Param("sums"), GP64()), w: Load(Param("w"), GP64()),
-		stride: Load(Param("stride"), GP64()), rows: Load(Param("rows"), GP64()),
-		stride3: GP64(), flip: spread(words("signBits", 0x80808080)),
-	}
-	LEAQ(Mem{Base: d.stride, Index: d.stride, Scale: 2}, d.stride3)
+	sums, row := Load(Param("sums"), GP64()), Load(Param("w"), GP64())
+	stride, rows := Load(Param("stride"), GP64()), Load(Param("rows"), GP64())
+	flip := spread(words("signBits", 0x80808080))
+	x, w, blocks := GP64(), GP64(), GP64()
 
-	Comment("128 as an unsigned byte is the sign bit.")
+	// start sums up 128 times the digits: 128 as an unsigned byte is the sign bit.
 	start := zeros(planes)
-	d.eachPair("start", func(digits []VecVirtual, _ func(r int) VecVirtual) {
-		for p, v := range digits {
-			dpbusd(v, d.flip, start[p])
+	Load(Param("x"), x)
+	Load(Param("blocks"), blocks)
+	while("start", blocks, 2, func() {
+		for p, sum := range start {
+			dpbusd(at(x, p), flip, sum)
 		}
-	}, func(Register) {})
-	zero := zeros(1)[0]
-	for _, v := range start {
-		VPSUBD(v, zero, v)
+		advance(planes*vec, x)
+	})
+	TESTQ(blocks, blocks)
+	JZ(LabelRef("row"))
+	for p, sum := range start {
+		dpbusd(half(at(x, p)), flip, sum)
 	}
-	for _, n := range []int{rowsTogether, 1} {
-		d.loop(n, start)
+
+	Label("row")
+	acc := zeros(pairsTogether * planes) // [pair][plane]
+	for p, sum := range start {
+		VPSUBD(sum, acc[p], acc[p])
 	}
+	Load(Param("x"), x)
+	Load(Param("blocks"), blocks)
+	MOVQ(row, w)
+	pair := func(i int) {
+		weights := ZMM()
+		PREFETCHT0(at(w, i).Offset(int8Ahead))
+		VPXORD(at(w, i), flip, weights)
+		for p := range planes {
+			dpbusd(at(x, i*planes+p), weights, acc[i*planes+p])
+		}
+	}
+	for _, pairs := range []int{pairsTogether, 1} {
+		while(fmt.Sprintf("pairs%d", pairs), blocks, 2*pairs, func() {
+			for i := range pairs {
+				pair(i)
+			}
+			advance(pairs*vec, w)
+			advance(pairs*planes*vec, x)
+		})
+	}
+	TESTQ(blocks, blocks)
+	JZ(LabelRef("even"))
+	weights := half(at(w, 0))
+	VPXORD(flip, weights, weights)
+	for p := range planes {
+		dpbusd(half(at(x, p)), weights, acc[p])
+	}
+	Label("even")
+	for i := planes; i < len(acc); i++ {
+		VPADDD(acc[i], acc[i%planes], acc[i%planes])
+	}
+	ADDQ(sum64(acc[:planes]), Mem{Base: sums})
+	advance(8, sums)
+	ADDQ(stride, row)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
 	end()
 }
 
-type int8Rows struct {
-	planes                         int
-	sums, w, stride, stride3, rows Register
-	flip                           VecVirtual
-}
-
-// loop does n rows at a time as long as there are n.
-func (d int8Rows) loop(n int, start []VecVirtual) {
-	name := fmt.Sprintf("rows%d", n)
-	while(name, d.rows, n, func() {
-		acc := vectors(n * d.planes) // [row][plane]
-		for i, v := range acc {
-			VMOVDQA32(start[i%d.planes], v)
-		}
-		next := GP64() // the rows after these, at the same columns
-		LEAQ(Mem{Base: d.w, Index: d.stride, Scale: rowsTogether}, next)
-		d.eachPair(name, func(digits []VecVirtual, weights func(r int) VecVirtual) {
-			for r := range n {
-				v := weights(r)
-				VPXORD(d.flip, v, v)
-				for p, x := range digits {
-					dpbusd(x, v, acc[r*d.planes+p])
-				}
-			}
-		}, func(w Register) {
-			if n > 1 {
-				for r := range n {
-					PREFETCHT0(d.row(next, r))
-				}
-				advance(vec, next)
-			}
-		})
-		for r := range n {
-			total := sum64(acc[r*d.planes : (r+1)*d.planes])
-			ADDQ(total, Mem{Base: d.sums, Disp: 8 * r})
-		}
-		advance(8*n, d.sums)
-		for range n {
-			ADDQ(d.stride, d.w)
-		}
-	})
-}
-
-func (d int8Rows) row(w Register, r int) Mem {
-	m := Mem{Base: w}
-	switch r {
-	case 1, 2:
-		m.Index, m.Scale = d.stride, uint8(r)
-	case 3:
-		m.Index, m.Scale = d.stride3, 1
-	}
-	return m
-}
-
-// eachPair calls f for pairs of blocks with digits and weights, and between them
-// step with the place in the first row. A last single block has zeros behind its
-// digits.
-func (d int8Rows) eachPair(name string, f func(digits []VecVirtual, weights func(r int) VecVirtual), step func(w Register)) {
-	w, x, blocks := GP64(), GP64(), GP64()
-	MOVQ(d.w, w)
-	Load(Param("x"), x)
-	Load(Param("blocks"), blocks)
-	body := func(load func(Mem) VecVirtual) {
-		var digits []VecVirtual
-		for p := range d.planes {
-			digits = append(digits, load(at(x, p)))
-		}
-		f(digits, func(r int) VecVirtual { return load(d.row(w, r)) })
-	}
-	while(name+"Pair", blocks, 2, func() {
-		step(w)
-		body(load)
-		advance(vec, w)
-		advance(d.planes*vec, x)
-	})
-	TESTQ(blocks, blocks)
-	JZ(LabelRef(name + "Even"))
-	body(func(m Mem) VecVirtual {
-		z := ZMM()
-		VMOVDQU32(m, z.AsY()) // clears the upper half
-		return z
-	})
-	Label(name + "Even")
+// half returns 32 bytes of memory and zeros.
+func half(m Mem) VecVirtual {
+	z := ZMM()
+	VMOVDQU32(m, z.AsY())
+	return z
 }
 
 // sum64 returns the sum of the lanes of each digit, put together.

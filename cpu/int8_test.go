@@ -6,7 +6,7 @@ import "testing"
 // here all products are as large as they can be.
 func TestInt8DotLong(t *testing.T) {
 	eachSet(t, func(t *testing.T, k *kernels) {
-		for _, blocks := range []int{1023, 1024, 1025, 2049, 5000} {
+		for _, blocks := range []int{1023, 1024, 1025, 2049, 5000, 1<<15 + 1} {
 			n := blocks * blockCols
 			w := make([]int8, 2*n)
 			for c := range n {

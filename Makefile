@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 avx512 fork-check fuzz bench generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
+.PHONY: build try check test noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -44,7 +44,7 @@ subnormals: ## the reference's arithmetic gives no subnormal result
 	$(GO) test -tags subnormals -run NoSubnormals ./runtime/reference
 
 noasm: ## the same tests with the generic kernels
-	$(GO) test -short -tags noasm ./ternary/... ./pack/native ./pack/coded ./runtime/reference ./runtime/engine
+	$(GO) test -short -tags noasm ./cpu ./ternary/... ./pack/native ./pack/coded ./runtime/reference ./runtime/engine
 
 # The golden logits and all bit-exact code on another architecture: kernels on
 # a processor that has their instructions and, for neon, on one that has no
@@ -79,6 +79,9 @@ bench-report: ## nrun beside llama.cpp, in turns, into docs/performance.md (REPO
 
 exhaustive: ## every float32 for exp, every stored prompt against float64 (minutes)
 	NPACK_EXHAUSTIVE=1 $(GO) test -count 1 -v -timeout 30m -run 'FunctionErrors|AgainstFloat64' ./runtime/reference
+
+soak: ## chats with random lengths, threads and cancels for 20 minutes
+	NPACK_SOAK=20m $(GO) test -count 1 -v -timeout 30m -run Soak ./cpu
 
 generate: ## rewrite generated files; must leave them as they are committed
 	$(GO) generate ./...

@@ -27,7 +27,9 @@ func (in *instance) attention() error {
 		}
 		n := (p.to - from) * in.c.Heads * p.chunks
 		p.partial, p.partials = resize(p.partial, n*in.cache.dimPad), resize(p.partials, n)
-		in.pool.run(in.gather(), 1, in.sections.scores)
+		tasks := in.gather()
+		// A worker fetches the next chunk ahead, so it should be its own.
+		in.pool.run(tasks, min(4, max(1, tasks/(4*len(in.pool.workers)))), in.sections.scores)
 		if in.pass.failed.Load() {
 			return backend.Overflow(p.layer, "attention scores")
 		}

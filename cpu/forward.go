@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 
 	"npack/runtime/backend"
 	"npack/runtime/reference"
@@ -128,7 +129,9 @@ func (in *instance) check(name string) error {
 // norm writes the RMS norm of x to y, both [padded], with weight g; inv is 1/n.
 func (in *instance) norm(w *worker, y, x, g []float32, inv float32) {
 	in.k.vec.squares(&w.lanes, x)
-	r := reference.RSqrt(add(mul(reference.Fold(w.lanes[:]), inv), in.c.RMSEps))
+	// Lanes behind len(x) are +0, and adding +0 to a sum of squares changes nothing.
+	lanes := w.lanes[:min(len(w.lanes), 1<<bits.Len(uint(len(x)-1)))]
+	r := reference.RSqrt(add(mul(reference.Fold(lanes), inv), in.c.RMSEps))
 	in.k.vec.normScale(y, x, g, r)
 }
 

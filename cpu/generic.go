@@ -58,18 +58,19 @@ func dotGeneric(planes int) func([]int32, []byte, []int8, int) {
 
 func dotManyGeneric(planes int) func([]int32, []byte, []int8, int, int, int) {
 	return func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
+		const n = 4 * genericRows // bytes of the codes of t, or of q, in a slot
 		for c := range columns {
 			col := sums[c*2*planes*genericRows:][:2*planes*genericRows]
-			for b := range blocks {
-				for s := range 8 {
-					slot := u[(b*8+s)*2*4*genericRows:][:2*4*genericRows]
-					for p := range planes {
-						digits := x[c*stride+(b*planes+p)*blockCols+4*s:][:4]
-						for i, code := range slot {
-							kind, row, k := i/(4*genericRows), i/4%genericRows, i%4
-							col[(kind*planes+p)*genericRows+row] += int32(code) * int32(digits[k])
-						}
-					}
+			for i := range blocks * 8 * planes {
+				slot, p := i/planes, i%planes
+				d := x[c*stride+(slot/8*planes+p)*blockCols+slot%8*4:][:4]
+				d0, d1, d2, d3 := int32(d[0]), int32(d[1]), int32(d[2]), int32(d[3])
+				t, q := u[slot*2*n:][:n], u[slot*2*n+n:][:n]
+				sumT, sumQ := col[p*genericRows:][:genericRows], col[(planes+p)*genericRows:][:genericRows]
+				for r := range genericRows {
+					a, b := t[4*r:][:4], q[4*r:][:4]
+					sumT[r] += int32(a[0])*d0 + int32(a[1])*d1 + int32(a[2])*d2 + int32(a[3])*d3
+					sumQ[r] += int32(b[0])*d0 + int32(b[1])*d1 + int32(b[2])*d2 + int32(b[3])*d3
 				}
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 )
 
@@ -57,4 +58,20 @@ func TestEncoding(t *testing.T) {
 		}
 	}
 	t.Logf("%d different instructions", len(words))
+}
+
+// TestNotFused reads all files for instructions that round a product and a sum
+// once.
+func TestNotFused(t *testing.T) {
+	fused := regexp.MustCompile(`(?i)\bv?fn?m(la|ls|adds?|addd|subs?|subd)\b`)
+	if !fused.MatchString("WORD $0x4e20cc00 // fmla v0.4s, v0.4s, v0.4s") || !fused.MatchString("\tVFMLS V0.S4, V1.S4, V2.S4") {
+		t.Fatal("would not see one")
+	}
+	for _, f := range files {
+		a := newFile()
+		f.write(a)
+		if found := fused.FindString(a.out.String()); found != "" {
+			t.Errorf("%s has %s", f.name, found)
+		}
+	}
 }

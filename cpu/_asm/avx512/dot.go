@@ -148,7 +148,7 @@ func dotMany(planes int) {
 		stride3: GP64(),
 	}
 	LEAQ(Mem{Base: m.stride, Index: m.stride, Scale: 2}, m.stride3)
-	for _, n := range [][]int{{12, 4, 1}, {6, 3, 1}, {4, 2, 1}}[planes-1] {
+	for _, n := range [][]int{{12, 8, 6, 5, 4, 3, 2, 1}, {6, 5, 4, 3, 2, 1}, {4, 3, 2, 1}}[planes-1] {
 		m.loop(n)
 	}
 	end()

@@ -30,7 +30,7 @@ var rules = []struct{ pkg, may string }{
 	{"metal/...", "ternary runtime/backend runtime/reference"},
 	{"testdata/...", ""},
 	{"internal/simulation", "ternary pack/native runtime/backend testdata/..."},
-	{"internal/...", "ternary/... pack/... runtime/... internal/..."},
+	{"internal/...", "ternary/... pack/... runtime/... internal/... gguf"},
 	{"cmd/npack", "ternary gguf pack/... runtime/backend internal/... testdata/..."},
 	{"cmd/nrun", "ternary gguf pack/... runtime/... cpu/... cuda/... metal/... internal/... testdata/..."},
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"npack/runtime/backend"
 	"npack/runtime/reference"
@@ -17,6 +18,8 @@ type matrix struct {
 	w          []byte    // [tiles][blocks][12R]
 	lo, hi     []float32 // [tiles*R]
 	bias       []float32 // [rows], after keep_50, or nil
+
+	left atomic.Int64 // rows that are still to be arranged
 }
 
 // roundUp returns the multiple of n that is not below x.
@@ -118,6 +121,7 @@ func (m *matrix) shape(name string, s *ternary.Matrix) error {
 		return fmt.Errorf("%s has %d columns; kernels take up to %d", name, s.Cols, maxCols)
 	}
 	m.rows, m.cols, m.blocks = s.Rows, s.Cols, roundUp(s.Cols, blockCols)/blockCols
+	m.left.Store(int64(s.Rows))
 	m.bias = slices.Clone(s.Bias)
 	for r, b := range m.bias {
 		m.bias[r] = reference.Keep(b, 50)

@@ -226,13 +226,13 @@ func (in *instance) fill(m *ternary.Model, t, part ternary.Tensor, r0 int) error
 	}
 	switch {
 	case t.Ternary != nil:
-		if err := in.matrixOf(m, t).arrange(part.Ternary, r0, in.k.rows); err != nil {
+		d := in.matrixOf(m, t)
+		if err := d.arrange(part.Ternary, r0, in.k.rows); err != nil {
 			return fmt.Errorf("%s: %w", t.Name, err)
 		}
-		if m.Release != nil {
-			m.Release(part.Ternary.BP)
-			m.Release(part.Ternary.BN)
-			m.Release(part.Ternary.BR)
+		// All of a matrix at once: parts share the file's huge pages.
+		if d.left.Add(-int64(part.Ternary.Rows)) == 0 {
+			m.ReleaseTensor(t)
 		}
 	case t.Int8 != nil && m.Rows != nil:
 		d := &in.head

@@ -4,7 +4,7 @@
 // A model is arranged once, when it is loaded: tiles of rows whose planes lie
 // side by side, so that a linear is one stream of bytes, 3 bits a weight, and one
 // broadcast of activations serves all rows of a tile (kernels.go has the
-// layout). Embedding tables stay where they are. Decode reads all weights once a
+// layout). Decode reads all weights once a
 // token and is bound by the memory; batches expand a tile's codes once for all
 // columns and are bound by the dot products.
 package cpu
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"sync/atomic"
 
 	"npack/runtime/backend"
 	"npack/runtime/reference"
@@ -53,8 +54,8 @@ func (b Backend) Kernels() string {
 var ErrInvalid = errors.New("planes of weights contradict each other")
 
 // Load arranges m for the kernels. m may still be in its file (ternary.Model.Rows
-// set). Its matrices are not used afterwards, so their memory is released to the
-// system as they are arranged; its tables and vectors are.
+// set). Afterwards only its input embedding is used; the memory of the others is
+// released to the system as they are arranged.
 func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) (backend.Instance, error) {
 	k, err := choose(b.Kernel)
 	if err != nil {
@@ -123,10 +124,11 @@ func (l *layer) linears() [ternary.NumProjections]*matrix {
 	return [ternary.NumProjections]*matrix{&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}
 }
 
-// table is an embedding table, as the model has it.
+// table is an embedding table.
 type table struct {
 	ternary.Int8Matrix
-	raw []byte // what its values lie in if it was read from a file
+	raw  []byte       // what its values lie in, if they are a copy
+	left atomic.Int64 // rows that are still to be copied
 }
 
 func (in *instance) Config() *ternary.Config  { return in.c }
@@ -143,7 +145,8 @@ func (in *instance) Close() error {
 	if in.head.raw != nil {
 		err = errors.Join(err, release(in.head.raw))
 	}
-	in.raw, in.layers, in.embed, in.head = nil, nil, table{}, table{}
+	in.raw, in.layers = nil, nil
+	in.embed.raw, in.head.raw = nil, nil
 	return err
 }
 
@@ -199,18 +202,21 @@ func (in *instance) place(m *ternary.Model) error {
 			raw = d.place(raw, in.k.rows)
 		}
 	}
-	if err := in.head.place(&m.Head, m.Rows != nil); err != nil || m.Embed == nil {
+	// From huge pages the output embedding is read a third faster than from those
+	// of a mapped file. Of the input embedding a row a token is used.
+	if err := in.head.place(&m.Head, true); err != nil || m.Embed == nil {
 		return err
 	}
 	return in.embed.place(m.Embed, m.Rows != nil)
 }
 
-// place makes d a view of t, or memory for its values if they are in a file.
-func (d *table) place(t *ternary.Int8Matrix, inFile bool) (err error) {
+// place makes d a view of t, or memory for a copy.
+func (d *table) place(t *ternary.Int8Matrix, copied bool) (err error) {
 	d.Int8Matrix = *t
-	if !inFile {
+	if !copied {
 		return nil
 	}
+	d.left.Store(int64(t.Rows))
 	if d.raw, err = allocate(t.Rows * (t.Stride + 4)); err != nil {
 		return fmt.Errorf("memory for an embedding table of %d bytes: %w", t.Rows*(t.Stride+4), err)
 	}
@@ -234,13 +240,19 @@ func (in *instance) fill(m *ternary.Model, t, part ternary.Tensor, r0 int) error
 		if d.left.Add(-int64(part.Ternary.Rows)) == 0 {
 			m.ReleaseTensor(t)
 		}
-	case t.Int8 != nil && m.Rows != nil:
+	case t.Int8 != nil:
 		d := &in.head
 		if t.Int8 == m.Embed {
 			d = &in.embed
 		}
+		if d.raw == nil {
+			return nil
+		}
 		copy(d.Scale[r0:], part.Int8.Scale)
 		copy(d.Q[r0*d.Stride:], part.Int8.Q)
+		if d.left.Add(-int64(part.Int8.Rows)) == 0 {
+			m.ReleaseTensor(t)
+		}
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func selfFloats(seed, n, spread int) []float32 {
 	rng := selfRandom(seed)
 	x := make([]float32, n)
 	for i := range x {
-		x[i] = float32(math.Ldexp(rng.Float64()-0.4, rng.IntN(2*spread+1)-spread))
+		x[i] = float32(math.Ldexp(float64(rng.Float64())-0.4, rng.IntN(2*spread+1)-spread))
 		if rng.IntN(9) == 0 {
 			x[i] *= 0x1p-52
 		}
@@ -333,7 +333,7 @@ func selfTile(R int) (*ternary.Matrix, []byte) {
 	m := &ternary.Matrix{Rows: R, Cols: cols, ColsPad: cols, Stride: cols / 8, BP: plane(), BN: plane(), BR: plane()}
 	for i := range m.BP {
 		r := rng.Uint32()
-		m.BP[i] = byte(r & r >> 8)
+		m.BP[i] = byte(r & (r >> 8))
 		m.BN[i] = byte(r&^(r>>8)) & byte(rng.Uint32())
 		m.BR[i] = (m.BP[i] | m.BN[i]) & byte(r>>16)
 	}

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
+.PHONY: build try check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -27,7 +27,7 @@ info:
 	@uname -srm
 	@$(GO) run ./cmd/nrun info
 
-check: info lint generate build cross test subnormals noasm arm64 ## all that must pass
+check: info lint generate build cross test race subnormals noasm arm64 ## all that must pass
 
 lint:
 	@bad=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$bad" || { echo "$$bad"; echo 'gofmt would change these files'; exit 1; }
@@ -39,6 +39,11 @@ cross:
 
 test:
 	$(GO) test ./...
+
+# The race detector is the one thing here that needs a C compiler.
+race: ## the workers of the cpu backend under the race detector
+	@command -v cc >/dev/null || { echo 'SKIP race: there is no C compiler'; exit 0; } ; \
+	CGO_ENABLED=1 $(GO) test -race -short -run 'Conformance|Soak' -skip /generic ./cpu
 
 subnormals: ## the reference's arithmetic gives no subnormal result
 	$(GO) test -tags subnormals -run NoSubnormals ./runtime/reference

@@ -62,8 +62,13 @@ func openPack(c *urfave.Context) (*packOf, error) {
 	if len(args) == 0 {
 		return &packOf{Name: embeddedName}, nil
 	}
-	p := &packOf{Name: args[0], path: args[0], dir: args[0]}
-	st, err := os.Stat(p.path)
+	return packAt(args[0])
+}
+
+// packAt opens nothing but checks that path is there.
+func packAt(path string) (*packOf, error) {
+	p := &packOf{Name: path, path: path, dir: path}
+	st, err := os.Stat(path)
 	if err != nil {
 		return nil, cli.WithHint(err, "MODEL is a file or a pack directory; leave it out to run the embedded story model")
 	}

@@ -250,7 +250,11 @@ func (in *instance) fill(m *ternary.Model, t, part ternary.Tensor, r0 int) error
 		}
 		copy(d.Scale[r0:], part.Int8.Scale)
 		copy(d.Q[r0*d.Stride:], part.Int8.Q)
-		if d.left.Add(-int64(part.Int8.Rows)) == 0 {
+		// A table may be half of a model. What is copied is released from time to
+		// time, so that there is no second one in memory.
+		const some = 8 << 20
+		left := int(d.left.Add(-int64(part.Int8.Rows)))
+		if done := (d.Rows - left) * d.Stride; left == 0 || done/some > (done-part.Int8.Rows*d.Stride)/some {
 			m.ReleaseTensor(t)
 		}
 	}

@@ -23,31 +23,33 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 		planes = 1
 	}
 
-	mapped := m.Rows == nil && m.Release != nil // and used as it lies there
 	for t := range m.Tensors() {
 		switch {
 		case t.Ternary != nil:
 			d := matrix{rows: t.Ternary.Rows, blocks: roundUp(t.Ternary.Cols, blockCols) / blockCols}
 			mem.Weights += int64(d.bytes(k.rows)) + 4*int64(len(t.Ternary.Bias))
 			mem.Token += int64(d.rowsPad()/k.rows*d.tile(k.rows)) + 8*int64(t.Ternary.Rows)
+		case t.Int8 == m.Embed && t.Int8 != nil:
+			if m.Rows != nil {
+				mem.Weights += tableBytes(t.Int8)
+			} // else of the file the rows of a text's tokens
+			mem.Token += int64(t.Int8.Cols) + 4
 		case t.Int8 != nil:
-			rows, cols := int64(t.Int8.Rows), int64(t.Int8.Cols)
-			mem.Weights += 4 * rows
-			if t.Int8 != m.Embed || !mapped {
-				mem.Weights += rows * int64(t.Int8.Stride)
-			} // else it stays in the file but for the rows of a text's tokens
-			if t.Int8 == m.Embed {
-				mem.Token += cols + 4
-			} else {
-				mem.Token += rows * (cols + 4)
-			}
+			mem.Weights += tableBytes(t.Int8)
+			mem.Token += int64(t.Int8.Rows) * (int64(t.Int8.Cols) + 4)
 		default:
 			mem.Weights += 4 * int64(roundUp(len(t.Vector), blockCols))
 			mem.Token += 4 * int64(len(t.Vector))
 		}
 	}
-	if m.Rows == nil && !mapped { // what m was given in stays in memory
-		mem.Weights += planeBytes(m)
+	if m.Rows == nil && m.Release == nil { // what m was given in stays in memory
+		for t := range m.Tensors() {
+			if t.Int8 != nil {
+				mem.Weights += tableBytes(t.Int8)
+			} else if w := t.Ternary; w != nil {
+				mem.Weights += 3 * int64(w.Rows) * int64(w.Stride)
+			}
+		}
 	}
 
 	shape := newCacheShape(c, o.KV)
@@ -73,12 +75,5 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	return mem
 }
 
-// planeBytes is what the planes of all matrices take.
-func planeBytes(m *ternary.Model) (n int64) {
-	for t := range m.Tensors() {
-		if w := t.Ternary; w != nil {
-			n += 3 * int64(w.Rows) * int64(w.Stride)
-		}
-	}
-	return n
-}
+// tableBytes is what the values and scales of an embedding table take.
+func tableBytes(t *ternary.Int8Matrix) int64 { return int64(t.Rows) * (int64(t.Stride) + 4) }

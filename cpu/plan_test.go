@@ -55,19 +55,21 @@ func TestPlan(t *testing.T) {
 			if off := float64(mem.Buffers)/float64(buffers) - 1; off < -0.01 || off > 0.05 {
 				t.Errorf("%s %+v: buffers of %d bytes, planned %d", n.Name, o, buffers, mem.Buffers)
 			}
-			weights := int64(len(in.raw)) + planeBytes(m) + size(in.finalNorm) // the model lies in memory
+			weights := int64(len(in.raw)+len(in.head.raw)) + size(in.finalNorm)
 			for i := range in.layers {
 				l := &in.layers[i]
 				for _, norm := range [][]float32{l.attnNorm, l.ffnNorm, l.qNorm, l.kNorm, l.attnSubNorm, l.ffnSubNorm} {
 					weights += size(norm)
 				}
-				for _, d := range l.linears() {
+				for j, d := range l.linears() {
 					weights += size(d.bias)
+					w := m.Layers[i].Linears()[j] // the model lies in memory
+					weights += size(w.BP) + size(w.BN) + size(w.BR)
 				}
 			}
 			for _, table := range []*ternary.Int8Matrix{m.Embed, &m.Head} {
 				if table != nil {
-					weights += int64(len(table.Q) + 4*len(table.Scale))
+					weights += size(table.Q) + size(table.Scale)
 				}
 			}
 			if mem.Weights != weights {

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Measure nrun beside llama.cpp and the publisher's algorithm, and write docs/performance.md.
 
-usage: speed.py [--models 0.6b,8b] [--rounds N] [--threads 1,2] [--depth N] [--llama-bench PROGRAM] [--quick] [--print]
+usage: speed.py [--models 0.6b,8b] [--rounds N] [--threads 1,2] [--depth N] [--prompt N] [--tokens N] [--llama-bench PROGRAM] [--cpu-only] [--quick] [--print]
 
 All that is measured takes turns, round by round, in one run:
   - nrun bench, activations exact and int8, which measures the memory too;
+  - nrun generate, the same by processor time of one thread: what counts where other
+    programs run at the same time;
   - llama-bench of an unchanged llama.cpp, built from the source package of
     llama-cpp-python (PyPI, pinned in fork-patches/check.py) for this processor,
     on a model of the same geometry: TQ2_0 linears, Q8_0 embeddings and head;
@@ -21,6 +23,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -33,8 +36,9 @@ WORK = ROOT / "dist/speed"
 DOC = ROOT / "docs/performance.md"
 BEGIN, END = "<!-- written by internal/_peers/speed.py -->\n", "<!-- end -->\n"
 
-# tokens of a prompt and of an answer
+# tokens of a prompt and of an answer; by processor time
 LENGTHS = {"0.6b": (512, 64), "8b": (128, 16)}
+CPU_LENGTHS = {"0.6b": (256, 64), "8b": (64, 8)}
 
 
 def run(*args, **kwargs):
@@ -128,12 +132,12 @@ class Figures:
 class Report:
     def __init__(self, args, programs):
         self.args, self.programs, self.f = args, programs, Figures()
-        self.info, self.llama = None, None
-        self.commands = []
+        self.kernels, self.commands = None, []
+        self.token, self.kv, self.peer = {}, {}, {}  # bytes, by model
 
     def command(self, *args):
         """Runs a measurement and keeps its command line, once, as one would type it."""
-        shown = " ".join(str(a) for a in args).replace(str(ROOT) + "/", "")
+        shown = re.sub(r"1000,[0-9,]+", "1000,1007,...", " ".join(map(str, args))).replace(str(ROOT) + "/", "")
         if shown not in self.commands:
             self.commands.append(shown)
         return run(*args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT).stdout
@@ -143,7 +147,6 @@ class Report:
         extra = ["--depth", f"0,{depth}", "--prefill", "0"] if depth else ["--prefill", prompt]
         out = json.loads(self.command(self.programs["nrun"], "bench", path, "--json", "-q", "--rounds", 1, "--tokens", tokens,
                                       "--threads", threads, "--activations", "exact" if depth else "exact,int8", *extra))
-        self.info = out
         for sample in out["bandwidth"][0]["bytes_per_second"]["samples"]:
             self.f.add(("memory", threads), sample / 1e9)
         for r in out["results"]:
@@ -156,18 +159,42 @@ class Report:
     def theirs(self, model, path, threads):
         prompt, tokens = LENGTHS[model]
         out = json.loads(self.command(self.programs["llama-bench"], "-m", path, "-t", threads, "-p", prompt, "-n", tokens, "-r", 1, "-o", "json"))
-        self.llama = out[0]
         for r in out:
             self.f.add((model, "prefill" if r["n_prompt"] else "decode", "llama", threads), r["avg_ts"])
+
+    def spent(self, *args):
+        """Processor seconds of a program, with what it does beside."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.command(*args)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def processor(self, model, ours, theirs):
+        """Processor time of one thread: the difference of two runs, so that loading does not count."""
+        prompt, tokens = CPU_LENGTHS[model]
+        ids = lambda n: ",".join(str(1000 + 7 * i) for i in range(n))
+        nrun = [self.programs["nrun"], "generate", ours, "-q", "--ignore-eos", "-t", 1]
+        llama = [self.programs["llama-bench"], "-m", theirs, "-t", 1, "-r", 1, "--no-warmup", "-o", "json"]
+        # A prompt of p tokens and n steps. nrun makes an answer's first token from the prompt.
+        runs = {a: lambda p, n, a=a: self.spent(*nrun, "--activations", a, "--ids", ids(p), "-n", n + 1) for a in ("exact", "int8")}
+        runs["llama"] = lambda p, n: self.spent(*llama, "-p", p if n == 0 else 0, "-n", n)
+        for who, spent in runs.items():
+            self.memory()
+            self.f.add((model, "decode", who, "cpu"), tokens / (spent(1, 1 + tokens) - spent(1, 1)))
+            self.f.add((model, "prefill", who, "cpu"), prompt / (spent(1 + prompt, 0) - spent(1, 0)))
+
+    def memory(self):
+        """What one thread reads in a second of processor time."""
+        out = self.command(self.programs["membw.test"], "-test.run", "^$", "-test.benchtime", "5x", "-test.bench", "^BenchmarkReadThread$")
+        self.f.add("read", float(re.search(r"([0-9.]+) GB/cpu-s", out).group(1)))
 
     def dots(self):
         out = self.command(self.programs["masked"], 256, 1)
         for name, key in (("fv5, masked floats", "masked"), ("tq2_0", "tq2")):
             self.f.add(("dot", key), float(re.search(rf"^ *{name} +([0-9.]+) Gw/s", out, re.M).group(1)))
-        kernels = self.info["kernels"]
-        out = self.command(self.programs["cpu.test"], "-test.run", "^$", "-test.benchtime", "5x",
-                           "-test.bench", f"^BenchmarkDot$/^{kernels}$/^P=[123]$/^DRAM$/^threads=1$")
-        for planes, rate in re.findall(r"/P=(\d)/DRAM\S*\s.*?([0-9.]+) Gweights/s", out):
+        self.kernels = json.loads(run(self.programs["nrun"], "plan", "--json", stdout=subprocess.PIPE).stdout)["kernels"]
+        out = self.command(self.programs["cpu.test"], "-test.run", "^$", "-test.benchtime", "3x", "-test.bench", f"^BenchmarkDotThread$/^{self.kernels}$")
+        for planes, rate in re.findall(r"/P=(\d)\S*\s.*?([0-9.]+) Gweights/cpu-s", out):
             self.f.add(("dot", int(planes)), float(rate))
 
 
@@ -175,25 +202,35 @@ def measure(args):
     WORK.mkdir(parents=True, exist_ok=True)
     check = fork_check()
     programs = {"masked": masked_floats(check), "llama-bench": args.llama_bench or llama_bench(check),
-                "nrun": ROOT / "bin/nrun", "cpu.test": WORK / "cpu.test"}
+                "nrun": ROOT / "bin/nrun", "cpu.test": WORK / "cpu.test", "membw.test": WORK / "membw.test"}
     run("make", "-s", "build", cwd=ROOT, stdout=sys.stderr)
-    run("go", "test", "-c", "-o", programs["cpu.test"], "./cpu", cwd=ROOT, stdout=sys.stderr)
+    for package in ("cpu", "internal/membw"):
+        program = programs[pathlib.PurePath(package).name + ".test"]
+        run("go", "test", "-c", "-o", program, "./" + package, cwd=ROOT, stdout=sys.stderr)
     files = {m: model_files(m) for m in args.models}
-    if args.quick:
-        for m in LENGTHS:
-            LENGTHS[m] = (32, 8)
+    for m in LENGTHS:
+        LENGTHS[m] = (args.prompt or LENGTHS[m][0], args.tokens or LENGTHS[m][1])
+        if args.quick:
+            LENGTHS[m] = CPU_LENGTHS[m] = (32, 8)
     r = Report(args, programs)
+    for m, (ours, theirs) in files.items():
+        out = json.loads(run(programs["nrun"], "bench", ours, "--json", "-q", "--rounds", 1, "--prefill", 0, "--tokens", 1, stdout=subprocess.PIPE).stdout)
+        r.token[m], r.kv[m] = out["results"][0]["weight_bytes_per_token"], out["kv_bytes_per_token"]
+        # an input table of its own is not read
+        r.peer[m] = theirs.stat().st_size - (151936 * 4096 * 34 // 32 if m == "8b" else 0)
     loads = []
     for i in range(args.rounds):
         for model in args.models:
-            for threads in args.threads:
+            loads.append(os.getloadavg()[0])
+            r.processor(model, *files[model])
+            for threads in [] if args.cpu_only else args.threads:
                 loads.append(os.getloadavg()[0])
                 turns = [lambda: r.ours(model, files[model][0], threads), lambda: r.theirs(model, files[model][1], threads)]
                 for turn in turns if i % 2 == 0 else turns[::-1]:
                     turn()
         r.dots()
         print(f"round {i + 1} of {args.rounds} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-    if args.depth:
+    if args.depth and not args.cpu_only:
         for _ in range(args.rounds if not args.quick else 1):
             r.ours(args.models[0], files[args.models[0]][0], max(args.threads), args.depth)
             loads.append(os.getloadavg()[0])
@@ -205,39 +242,49 @@ def report(r, loads):
     f, args = r.f, r.args
     lines = []
     row = lambda *cells: lines.append("| " + " | ".join(str(c) for c in cells) + " |")
-    cpu = r.info["cpu"]
+    info = json.loads(run(r.programs["nrun"], "info", "--json", stdout=subprocess.PIPE).stdout)
+    cpu = info["cpu"]
     wide = [x for x in ("AVX2", "AVX512F", "AVX512VNNI", "GFNI", "AMXINT8") if x in cpu["features"]]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
     lines += [f"{cpu['model']}, {cpu['physical']} cores, {' '.join(wide)}; load average {min(loads):.1f} to {max(loads):.1f} during the run, "
-              f"{args.rounds} rounds; nrun {commit}, kernels {r.info['kernels']}; llama.cpp {r.llama['build_commit']}, `GGML_NATIVE=ON`. "
-              f"{datetime.date.today()}. Medians, in brackets the range over the rounds.", ""]
-    row("threads", "memory is read at, GB/s")
-    row("--:", "--:")
-    for t in args.threads:
-        row(t, f.text(("memory", t)))
-    lines.append("")
-    row("model", "test", "threads", "exact, tokens/s", "int8, tokens/s", "llama.cpp TQ2_0, tokens/s", "exact : llama.cpp", "int8 : llama.cpp")
-    row("---", "---", *["--:"] * 6)
+              f"{args.rounds} rounds; nrun at {commit}, kernels {r.kernels}; {datetime.date.today()}. Medians, in brackets the range over the rounds.", ""]
+
+    def versus(title, lengths, columns):
+        lines.extend([title, ""])
+        row("model", "test", "threads", "exact", "int8", "llama.cpp TQ2_0", "exact : llama.cpp", "int8 : llama.cpp")
+        row("---", "---", *["--:"] * 6)
+        for m in args.models:
+            for test, n in zip(("prefill", "decode"), lengths[m]):
+                for t in columns:
+                    key = lambda who: (m, test, who, t)
+                    row(m, f"{test} {n}", 1 if t == "cpu" else t, *(f.text(key(who)) for who in ("exact", "int8", "llama")),
+                        f.ratio(key("exact"), key("llama")), f.ratio(key("int8"), key("llama")))
+        lines.append("")
+
+    versus("Tokens per second of processor time, one thread:", CPU_LENGTHS, ["cpu"])
+    row("model", "bytes a token", "memory is read at, GB per second of processor time", "exact, % of it", "int8, % of it", "llama.cpp's own bytes, % of it")
+    row("---", *["--:"] * 5)
     for m in args.models:
-        for test, n in zip(("prefill", "decode"), LENGTHS[m]):
+        gb = lambda who, size: f"{100 * f.median((m, 'decode', who, 'cpu')) * size / 1e9 / f.median('read'):.0f}"
+        size = r.token[m] + r.kv[m] * CPU_LENGTHS[m][1] / 2
+        row(m, f"{size:,.0f}", f.text("read"), gb("exact", size), gb("int8", size), gb("llama", r.peer[m] + r.kv[m] * CPU_LENGTHS[m][1] / 2))
+    lines.append("")
+    if not args.cpu_only:
+        versus("Tokens per second:", LENGTHS, args.threads)
+        row("model", "threads", "memory is read at, GB/s", "bytes a token", "exact, % of memory", "int8, % of memory")
+        row("---", *["--:"] * 5)
+        for m in args.models:
             for t in args.threads:
-                key = lambda who: (m, test, who, t)
-                row(m, f"{test} {n}", t, f.text(key("exact")), f.text(key("int8")), f.text(key("llama")),
-                    f.ratio(key("exact"), key("llama")), f.ratio(key("int8"), key("llama")))
-    lines.append("")
-    row("model", "threads", "bytes a token", "exact, % of memory", "int8, % of memory")
-    row("---", *["--:"] * 4)
-    for m in args.models:
-        for t in args.threads:
-            row(m, t, f"{int(f.median(('bytes', m, 'decode', 'exact', t))):,}", *(f.text(("share", m, "decode", a, t), "{:.0f}") for a in ("exact", "int8")))
-    lines.append("")
-    if args.depth:
+                row(m, t, f.text(("memory", t)), f"{int(f.median(('bytes', m, 'decode', 'exact', t))):,}",
+                    *(f.text(("share", m, "decode", a, t), "{:.0f}") for a in ("exact", "int8")))
+        lines.append("")
+    if args.depth and not args.cpu_only:
         m, t = args.models[0], max(args.threads)
         near, far = (m, "decode", "exact", t, 0), (m, "decode", "exact", t, args.depth)
         grown = f.median(("bytes", *far)) / f.median(("bytes", *near))
-        lines += [f"Depth: decode of {m} with {t} threads makes {f.text(near)} tokens/s at depth 0 and {f.text(far)} at depth {args.depth:,}: "
+        lines += [f"Decode of {m}, exact, {t} threads: {f.text(near)} tokens/s at depth 0 and {f.text(far)} at depth {args.depth:,}: "
                   f"{f.ratio(near, far)} times the time for {grown:.2f} times the bytes.", ""]
-    row("dot products of one thread, 4096 columns, from memory", "Gweights/s", "times masked floats")
+    row("dot products of one thread, 4096 columns, from memory", "Gweights per second of processor time", "times masked floats")
     row("---", "--:", "--:")
     for name, key in (("ours, exact (3 digits)", 3), ("ours, int16 (2)", 2), ("ours, int8 (1)", 1), ("llama.cpp TQ2_0", "tq2"), ("FV5 as masked float sums", "masked")):
         row(name, f.text(("dot", key)), f.ratio(("dot", key), ("dot", "masked")))
@@ -252,7 +299,10 @@ def main():
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--threads", default=sorted({1, os.cpu_count()}), type=numbers)
     parser.add_argument("--depth", default=8192, type=int, help="0: none")
+    parser.add_argument("--prompt", type=int, help="tokens of a prompt, by the clock (512; 8b: 128)")
+    parser.add_argument("--tokens", type=int, help="tokens of an answer, by the clock (64; 8b: 16)")
     parser.add_argument("--llama-bench", type=pathlib.Path)
+    parser.add_argument("--cpu-only", action="store_true", help="processor time alone: for a busy machine")
     parser.add_argument("--quick", action="store_true", help="a few tokens of each, to try the script")
     parser.add_argument("--print", action="store_true", help="to standard output, not into the page")
     args = parser.parse_args()

@@ -8,10 +8,6 @@ import (
 	"npack/runtime/engine"
 )
 
-// batch is how many prompts go through the model together. It changes no bit,
-// and reading the weights once for all of them makes a run faster.
-const batch = 16
-
 // Report is the outcome of [Compare].
 type Report struct {
 	Tokens  int // compared
@@ -21,6 +17,9 @@ type Report struct {
 	// one over all tokens that are equal and have one.
 	MarginError float64
 	Margins     int // tokens that MarginError is over
+
+	Bits       int // steps whose logits were compared bit by bit
+	BitsDiffer int
 }
 
 // Prompt is the outcome for one trajectory.
@@ -28,6 +27,9 @@ type Prompt struct {
 	Tokens      int
 	Differences []Difference // in order; the first is where a free run forks
 	MinMargin   float64      // our smallest margin, the likeliest place to fork
+	Bits        int          // steps whose logits were compared bit by bit
+	BitsDiffer  int
+	FirstBits   int // the first step whose bits differ, -1 if none does
 }
 
 // Difference is a token that we choose otherwise than stored, after the same
@@ -37,111 +39,78 @@ type Difference struct {
 	Got, Want      int32
 	GotLogit       float32
 	WantLogit      float32
+	Largest        float32 // logit in size, which errors are relative to
 	Margin, Stored float64 // best minus second-best logit, ours and theirs; Stored is NaN if there is none
 }
 
-// Compare runs the trajectories greedily, one token a step as a user would,
-// and compares each token. Up to the first difference of a prompt that is a
-// free run; behind it the stored tokens are fed, so that every later token is
-// judged on the same text. Stop tokens do not stop. progress, if not nil, is
-// told how many tokens were compared, more at every call.
+// Behind is by how much the stored token loses against ours.
+func (d *Difference) Behind() float64 { return float64(d.GotLogit) - float64(d.WantLogit) }
+
+// Compare runs the trajectories greedily and compares each token and, of
+// trajectories that have them, the bits of all logits. Up to the first
+// difference of a prompt that is a free run; behind it the stored tokens are
+// fed (teacher forced), so that every later token is judged on the same text.
+// Stop tokens do not stop. progress, if not nil, is told how many tokens were
+// compared, more at every call.
 func Compare(ctx context.Context, inst backend.Instance, list []Trajectory, progress func(done int)) (*Report, error) {
-	r := &Report{}
-	for len(list) > 0 {
-		n := min(batch, len(list))
-		prompts, err := compareBatch(ctx, inst, list[:n], func(tokens int) {
-			if r.Tokens += tokens; progress != nil {
-				progress(r.Tokens)
+	r := &Report{Prompts: make([]Prompt, len(list))}
+	walks := make([]*walk, len(list))
+	var h hasher
+	for i := range list {
+		t, p := &list[i], &r.Prompts[i]
+		p.MinMargin, p.FirstBits = math.Inf(1), -1
+		walks[i] = &walk{prompt: t.Prompt, steps: len(t.IDs), step: func(step int, logits []float32) int32 {
+			r.compare(p, t, step, logits)
+			if t.Bits != nil {
+				p.compareBits(step, h.sum(logits) == t.Bits[step])
 			}
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i, p := range prompts {
-			r.Differ += len(p.Differences)
-			r.Prompts = append(r.Prompts, p.Prompt)
-			if list[i].Margins != nil {
-				r.Margins += p.margins
-				r.MarginError = max(r.MarginError, p.marginError)
-			}
-		}
-		list = list[n:]
+			return t.IDs[step]
+		}}
+	}
+	if err := run(ctx, inst, walks, progress); err != nil {
+		return nil, err
+	}
+	for _, p := range r.Prompts {
+		r.Tokens += p.Tokens
+		r.Differ += len(p.Differences)
+		r.Bits += p.Bits
+		r.BitsDiffer += p.BitsDiffer
 	}
 	return r, nil
 }
 
-// text is a trajectory on its way through the model.
-type text struct {
-	Prompt
-	*Trajectory
-	seq         backend.Sequence
-	logits      []float32 // [Vocab], after the tokens in seq
-	margins     int
-	marginError float64
-}
-
-func compareBatch(ctx context.Context, inst backend.Instance, list []Trajectory, progress func(tokens int)) ([]*text, error) {
-	texts := make([]*text, 0, len(list))
-	defer func() {
-		for _, t := range texts {
-			t.seq.Close()
-		}
-	}()
-	for i := range list {
-		seq, err := inst.NewSequence(list[i].tokens())
-		if err != nil {
-			return nil, err
-		}
-		t := &text{Trajectory: &list[i], seq: seq, logits: make([]float32, inst.Config().Vocab)}
-		t.MinMargin = math.Inf(1)
-		texts = append(texts, t)
-		for rest := list[i].Prompt; len(rest) > 0; {
-			n := min(engine.DefaultChunk, len(rest))
-			run := backend.Run{Seq: seq, Tokens: rest[:n]}
-			if rest = rest[n:]; len(rest) == 0 {
-				run.Want, run.Logits = []int{n - 1}, t.logits
-			}
-			if err := inst.Forward(ctx, []backend.Run{run}); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for {
-		var runs []backend.Run
-		compared := 0
-		for _, t := range texts {
-			if t.Tokens == len(t.IDs) {
-				continue
-			}
-			t.step()
-			if compared++; t.Tokens < len(t.IDs) {
-				runs = append(runs, backend.Run{Seq: t.seq, Tokens: t.IDs[t.Tokens-1 : t.Tokens], Want: []int{0}, Logits: t.logits})
-			}
-		}
-		progress(compared)
-		if len(runs) == 0 {
-			return texts, nil
-		}
-		if err := inst.Forward(ctx, runs); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// step compares one token.
-func (t *text) step() {
-	i := t.Tokens
-	got, margin := engine.Margin(t.logits)
+// compare compares one token.
+func (r *Report) compare(p *Prompt, t *Trajectory, step int, logits []float32) {
+	got, margin := engine.Margin(logits)
 	stored := math.NaN()
 	if t.Margins != nil {
-		stored = t.Margins[i]
+		stored = t.Margins[step]
 	}
-	if want := t.IDs[i]; got != want {
-		t.Differences = append(t.Differences, Difference{i, got, want, t.logits[got], t.logits[want], margin, stored})
+	if want := t.IDs[step]; got != want {
+		p.Differences = append(p.Differences, Difference{step, got, want, logits[got], logits[want], largest(logits), margin, stored})
 	} else if t.Margins != nil {
-		t.margins++
-		t.marginError = max(t.marginError, math.Abs(margin-stored))
+		r.Margins++
+		r.MarginError = max(r.MarginError, math.Abs(finite(margin)-stored))
 	}
-	t.MinMargin = min(t.MinMargin, margin)
-	t.Tokens++
+	p.MinMargin = min(p.MinMargin, margin)
+	p.Tokens++
+}
+
+func (p *Prompt) compareBits(step int, equal bool) {
+	p.Bits++
+	if equal {
+		return
+	}
+	if p.BitsDiffer++; p.FirstBits < 0 {
+		p.FirstBits = step
+	}
+}
+
+// largest is the logit that is largest in size.
+func largest(logits []float32) float32 {
+	var most float32
+	for _, l := range logits {
+		most = max(most, l, -l)
+	}
+	return most
 }

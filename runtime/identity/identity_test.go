@@ -155,7 +155,14 @@ func TestParse(t *testing.T) {
 		{`"trajectories":[`, `"trajectories":{},"x":[`, "trajectories: {}, expected a list"},
 		{`{"steps":2,`, `[{"steps":2,`, "not JSON"},
 		{`[{"prompt_text"`, `[7,{"prompt_text"`, "trajectories[0]: number, expected"},
-		{`"trajectories"`, `"prompts"`, "trajectories: no prompts"},
+		{`"trajectories"`, `"others"`, "trajectories: no prompts"},
+		{`"trajectories"`, `"prompts"`, "prompts[0].free_ids: no tokens"},
+		{`"steps":2`, `"format":"npack-trajectories","version":2`, "version: version 2, expected at most 1"},
+		{`"steps":2`, `"format":"other"`, "format: \"other\", expected \"npack-trajectories\""},
+		{`"steps":2`, `"tensors":{}`, "tensors: object, expected"},
+		{`[0.5,0]}`, `[0.5,0],"bits":["00"]}`, "trajectories[0].bits: 2 characters, expected 64 hex digits"},
+		{`[0.5,0]}`, `[0.5,0],"bits":["` + strings.Repeat("0", 64) + `"]}`, "trajectories[0].bits: 1 sums, expected 2"},
+		{`[0.5,0]}`, `[0.5,0],"bits":["` + strings.Repeat("x", 64) + `"]}`, "trajectories[0].bits: encoding/hex: invalid byte"},
 		{`"prompt_text":"a"`, `"prompt_text":7`, "number, expected string"},
 		{`]}]}`, ``, "not JSON"},
 	} {
@@ -193,6 +200,8 @@ func TestParseMemory(t *testing.T) {
 		fill(`{"trajectories":[{"prompt_ids":[`, "0"),
 		[]byte(`{"trajectories":[` + strings.Repeat("{},", MaxFile/3-20) + `{}]}`),
 		[]byte(`{"trajectories":` + strings.Repeat("[", 9000)),
+		[]byte(`{"tensors":[` + strings.Repeat("{},", MaxFile/3-20) + `{}]}`),
+		[]byte(`{"prompts":[{"free_ids":[` + strings.Repeat("0,", MaxFile/2-40) + `0]}]}`),
 		[]byte(`{"trajectories":[{"ids":[` + strings.Repeat("[],", MaxFile/3-20) + `[]]}]}`),
 	} {
 		var before, after runtime.MemStats

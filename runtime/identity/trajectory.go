@@ -13,23 +13,26 @@ import (
 
 // Trajectory is one prompt and its greedy answer.
 type Trajectory struct {
+	Class      string // of the battery's prompts, "" if not stored
 	PromptText string
 	Prompt     []int32
 	IDs        []int32
 	Margins    []float64 // best minus second-best logit at each step; nil if not stored
+	Bits       []Sum     // of all logits at each step; nil if not stored
 }
 
-// MaxFile is the largest trajectory file in bytes: some 1,000 prompts of 128
-// steps. More go into several files.
-const MaxFile = 4 << 20
+// MaxFile is the largest file of this package in bytes: some 600 prompts of 128
+// steps with bits. More go into several files.
+const MaxFile = 8 << 20
 
-// FormatError says what is wrong with a trajectory file.
+// FormatError says what is wrong with a file of this package.
 type FormatError struct {
-	Place     string // "trajectories[3].ids[17]"
-	Offset    int64  // byte offset, or -1
-	Found     string
-	Expected  string
-	Truncated bool // the file ends too early
+	Place       string // "trajectories[3].ids[17]"
+	Offset      int64  // byte offset, or -1
+	Found       string
+	Expected    string
+	Truncated   bool // the file ends too early
+	Unsupported bool // the file is of a version that this program does not know
 }
 
 func (e *FormatError) Error() string {
@@ -46,26 +49,13 @@ func (e *FormatError) Error() string {
 	return s
 }
 
-// Parse reads a trajectory file: an object with a list "trajectories" of
-// objects with "prompt_ids", "ids" and, optionally, "margins" and
-// "prompt_text". It checks that every id is below vocab, that lengths agree,
-// and that no text is longer than context tokens; lists are counted before
-// they are decoded, so that memory stays a small multiple of len(data). Errors
-// are [*FormatError].
+// Parse reads the trajectories of a file; see [ParseFile].
 func Parse(data []byte, vocab, context int) ([]Trajectory, error) {
-	if len(data) > MaxFile {
-		return nil, &FormatError{Offset: -1, Found: fmt.Sprintf("more than %d bytes", MaxFile), Expected: "a trajectory file"}
+	f, err := ParseFile(data, vocab, context)
+	if err != nil {
+		return nil, err
 	}
-	file := struct {
-		Trajectories parser `json:"trajectories"`
-	}{parser{vocab: vocab, context: context}}
-	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, jsonError(data, err)
-	}
-	if len(file.Trajectories.list) == 0 {
-		return nil, &FormatError{Place: "trajectories", Offset: -1, Found: "no prompts", Expected: "a list of prompts with prompt_ids and ids"}
-	}
-	return file.Trajectories.list, nil
+	return f.Trajectories, nil
 }
 
 // parser decodes the elements of a list one by one.
@@ -76,60 +66,84 @@ type parser struct {
 
 // UnmarshalJSON gets the whole list, whose syntax was checked.
 func (p *parser) UnmarshalJSON(b []byte) error {
-	p.list = nil // a key that stands twice: the last one counts, as everywhere in JSON
+	var err error
+	p.list, err = parseList(b, "trajectories", func(raw json.RawMessage, place string) (Trajectory, error) {
+		t, err := parseOne(raw, place, p.context)
+		if err == nil {
+			err = t.check(place, "ids", p.vocab, p.context)
+		}
+		return t, err
+	})
+	return err
+}
+
+// parseList calls one for each element of the list b. A key that stands twice is
+// read twice: the last one counts, as everywhere in JSON.
+func parseList[T any](b []byte, name string, one func(raw json.RawMessage, place string) (T, error)) (list []T, err error) {
 	if b[0] != '[' {
-		return &FormatError{Place: "trajectories", Offset: -1, Found: fmt.Sprintf("%.20s", b), Expected: "a list"}
+		return nil, &FormatError{Place: name, Offset: -1, Found: fmt.Sprintf("%.20s", b), Expected: "a list"}
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	if _, err := d.Token(); err != nil {
-		return err
+		return nil, err
 	}
 	for d.More() {
 		var raw json.RawMessage
 		if err := d.Decode(&raw); err != nil {
-			return err
+			return nil, err
 		}
-		place := fmt.Sprintf("trajectories[%d]", len(p.list))
-		t, err := parseOne(raw, place, p.context)
-		if err == nil {
-			err = t.check(place, p.vocab, p.context)
-		}
+		t, err := one(raw, fmt.Sprintf("%s[%d]", name, len(list)))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		p.list = append(p.list, t)
+		list = append(list, t)
 	}
-	return nil
+	return list, nil
 }
 
 func parseOne(raw json.RawMessage, place string, context int) (t Trajectory, err error) {
 	var o struct {
+		Class      string          `json:"class"`
 		PromptText string          `json:"prompt_text"`
 		Prompt     json.RawMessage `json:"prompt_ids"`
 		IDs        json.RawMessage `json:"ids"`
 		Margins    json.RawMessage `json:"margins"`
+		Bits       json.RawMessage `json:"bits"`
 	}
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return t, listError(place, err)
 	}
-	t.PromptText = o.PromptText
-	for _, l := range []struct {
-		name string
-		raw  json.RawMessage
-		to   any
-	}{{"prompt_ids", o.Prompt, &t.Prompt}, {"ids", o.IDs, &t.IDs}, {"margins", o.Margins, &t.Margins}} {
-		if n := bytes.Count(l.raw, []byte{','}) + 1; n > context {
-			return t, &FormatError{Place: place + "." + l.name, Offset: -1, Found: fmt.Sprintf("%d values", n),
-				Expected: fmt.Sprintf("at most %d, the context of this model", context)}
-		}
-		if len(l.raw) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(l.raw, l.to); err != nil {
-			return t, listError(place+"."+l.name, err)
+	t.Class, t.PromptText = o.Class, o.PromptText
+	for _, l := range []field{{"prompt_ids", o.Prompt, &t.Prompt}, {"ids", o.IDs, &t.IDs}, {"margins", o.Margins, &t.Margins}, {"bits", o.Bits, &t.Bits}} {
+		if err := l.decode(place, context); err != nil {
+			return t, err
 		}
 	}
 	return t, nil
+}
+
+// field is a list of numbers or sums in an element of a list.
+type field struct {
+	name string
+	raw  json.RawMessage
+	to   any // pointer to a slice
+}
+
+// decode counts the values before it decodes them. A field that is not there
+// leaves its slice nil.
+func (f *field) decode(place string, context int) error {
+	place += "." + f.name
+	if n := bytes.Count(f.raw, []byte{','}) + 1; n > context {
+		return &FormatError{Place: place, Offset: -1, Found: fmt.Sprintf("%d values", n),
+			Expected: fmt.Sprintf("at most %d, the context of this model", context)}
+	}
+	if len(f.raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(f.raw, f.to); err != nil {
+		return listError(place, err)
+	}
+	return nil
 }
 
 // listError words an error of a value of the right syntax. Offsets within the
@@ -145,11 +159,12 @@ func listError(place string, err error) error {
 	return &FormatError{Place: place, Offset: -1, Found: kind.Value, Expected: kind.Type.String()}
 }
 
-func (t *Trajectory) check(place string, vocab, context int) error {
+// check checks what was decoded; ids is how the file calls the answer.
+func (t *Trajectory) check(place, ids string, vocab, context int) error {
 	for _, list := range []struct {
 		name string
 		ids  []int32
-	}{{"prompt_ids", t.Prompt}, {"ids", t.IDs}} {
+	}{{"prompt_ids", t.Prompt}, {ids, t.IDs}} {
 		if len(list.ids) == 0 {
 			return &FormatError{Place: place + "." + list.name, Offset: -1, Found: "no tokens", Expected: "one or more"}
 		}
@@ -168,6 +183,10 @@ func (t *Trajectory) check(place string, vocab, context int) error {
 		if m < 0 || math.IsInf(m, 0) {
 			return &FormatError{Place: fmt.Sprintf("%s.margins[%d]", place, i), Offset: -1, Found: fmt.Sprintf("margin %v", m), Expected: "0 or more"}
 		}
+	}
+	if t.Bits != nil && len(t.Bits) != len(t.IDs) {
+		return &FormatError{Place: place + ".bits", Offset: -1, Found: fmt.Sprintf("%d sums", len(t.Bits)),
+			Expected: fmt.Sprintf("%d, one for each of ids", len(t.IDs))}
 	}
 	if n := t.tokens(); n > context {
 		return &FormatError{Place: place, Offset: -1, Found: fmt.Sprintf("%d tokens of prompt and answer", n),

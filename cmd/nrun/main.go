@@ -32,6 +32,7 @@ func commands() []*urfave.Command {
 		generateCommand(),
 		chatCommand(),
 		verifyCommand(),
+		trajectoryCommand(),
 		tokenizeCommand(),
 		planCommand(),
 		benchCommand(),

@@ -104,6 +104,12 @@ type runner struct {
 // open checks the command's flags, then the weights, and loads the model as
 // they say. The caller closes the runner, and the pack after it.
 func (p *packOf) open(c *urfave.Context) (*runner, error) {
+	return p.openOn(c, c.String("backend"), c.String("cpu-kernel"))
+}
+
+// openOn is open with a backend and kernels of its own choice, as
+// [chooseBackend] takes them.
+func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error) {
 	start := time.Now()
 	o, err := runOptions(c)
 	if err != nil {
@@ -113,7 +119,7 @@ func (p *packOf) open(c *urfave.Context) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	e, b, _, err := chooseBackend(name, kernel)
 	if err != nil {
 		return nil, err
 	}

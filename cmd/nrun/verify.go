@@ -3,12 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
-	"path/filepath"
 	"slices"
-	"strconv"
+	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -23,85 +20,111 @@ import (
 func verifyCommand() *urfave.Command {
 	return &urfave.Command{
 		Name:      "verify",
-		Usage:     "prove that the model makes the stored tokens, one by one",
-		UsageText: "nrun verify [flags] [MODEL]",
+		Usage:     "prove that models make the stored tokens, one by one",
+		UsageText: "nrun verify [flags] [MODEL…]",
 		Description: "Every prompt of the trajectories is continued greedily and each token compared with\n" +
 			"the stored one. At a difference both tokens are shown, with the margin by which the\n" +
 			"first beat the second; the stored text then goes on, so that every token is judged.\n" +
-			"Exit status 3 if any token differs.\n\n" + cli.Examples(
+			"Several models, formats and backends are compared one after the other. --against takes\n" +
+			"files of nrun trajectory and receipts of the fork's greedy tool.\n" +
+			"Exit status 3 if any token differs, or any bit with --bits.\n\n" + cli.Examples(
 			"nrun verify",
 			"nrun verify ~/models/pack",
+			"nrun verify pack/model.bin pack/model.gguf --against t.json --bits --backend cpu,reference",
 			"nrun verify ~/models/pack --against one.json --against two.json --json"),
 		Flags: slices.Concat([]urfave.Flag{
-			&urfave.StringSliceFlag{Name: "against", Usage: "trajectories `FILE`; may be given again (default: trajectories.json beside the model)"},
+			&urfave.StringSliceFlag{Name: "against", Usage: "trajectories `FILE`; may be given again (default: trajectories.json beside the first model)"},
+			&urfave.BoolFlag{Name: "bits", Usage: "compare all logits too, by their sha256: with the stored ones of the same arithmetic, and with the first model's"},
 		}, runFlags(), []urfave.Flag{quietFlag("print the last line alone"), jsonFlag()}),
 		Action: verify,
 	}
 }
 
 func verify(c *urfave.Context) error {
-	p, err := openPack(c)
+	packs, err := openPacks(c)
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	m, err := p.Model()
-	if err != nil {
-		return err
+	defer func() {
+		for _, p := range packs {
+			p.Close()
+		}
+	}()
+	v := &verifier{Context: c, bits: c.Bool("bits")}
+	specs := backendSpecs(c)
+	v.several = len(packs)*len(specs) > 1
+	for i, p := range packs {
+		m, err := p.Model()
+		if err != nil {
+			return err
+		}
+		// Each model checks the ids against its own vocabulary.
+		if v.sets, err = trajectories(c, packs[0], m); err != nil {
+			return err
+		}
+		for _, s := range specs {
+			if i == 0 {
+				if err := selfTest(s.name, s.kernel); err != nil {
+					return err
+				}
+			}
+			if err := v.one(p, s); err != nil {
+				return err
+			}
+		}
+		if len(packs) > 1 {
+			if err := p.Close(); err != nil { // the next one may need the memory
+				return err
+			}
+			p.src = nil
+		}
 	}
-	sets, err := trajectories(c, p, m)
-	if err != nil {
-		return err
-	}
-	if err := selfTest(c); err != nil {
-		return err
-	}
-	r, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+	return v.finish()
+}
 
-	var all []identity.Trajectory
-	var files []string // of each of all
-	for _, s := range sets {
-		for range s.list {
-			files = append(files, s.name)
-		}
-		all = append(all, s.list...)
-	}
-	total := 0
-	for _, t := range all {
-		total += len(t.IDs)
-	}
-	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet")).Count("tokens")
-	report, err := identity.Compare(c.Context, r.Instance, all, func(done int) {
-		bar.Show("verifying", int64(done), int64(total))
-	})
-	bar.Done()
+// openPacks takes any number of MODELs, or the embedded one.
+func openPacks(c *urfave.Context) ([]*packOf, error) {
+	args, err := cli.Positionals(c, 0, maxModels)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if c.Bool("json") {
-		err = cli.JSON(c.App.Writer, newVerification(r, files, report))
-	} else {
-		if !c.Bool("quiet") {
-			fmt.Fprintf(c.App.Writer, "backend %s, %s, activations %s, KV %s%s\n", onBackend(r.Backend, r.Kernels),
-				threadsText(r.Options().Threads), r.Options().Activations, r.Options().KV, tested(r))
+	if len(args) == 0 {
+		return []*packOf{{Name: embeddedName}}, nil
+	}
+	var packs []*packOf
+	for _, a := range args {
+		p, err := packAt(a)
+		if err != nil {
+			return nil, err
 		}
-		printVerification(c.App.Writer, p, all, report, c.Bool("quiet"))
+		packs = append(packs, p)
 	}
-	if err != nil || report.Differ == 0 {
-		return err
+	return packs, nil
+}
+
+// maxModels is how many models one verify takes.
+const maxModels = 100
+
+// backendSpec names a backend and its kernels, "" being the best.
+type backendSpec struct{ name, kernel string }
+
+// backendSpecs reads the list of --backend: names, or name:kernels.
+func backendSpecs(c *urfave.Context) []backendSpec {
+	var list []backendSpec
+	for s := range strings.SplitSeq(c.String("backend"), ",") {
+		name, kernel, _ := strings.Cut(strings.TrimSpace(s), ":")
+		if kernel == "" && name != "reference" {
+			kernel = c.String("cpu-kernel")
+		}
+		list = append(list, backendSpec{name, kernel})
 	}
-	return cli.WithHint(fmt.Errorf("%d of %d tokens differ from the stored ones: %w", report.Differ, report.Tokens, pack.ErrNotEqual),
-		"a small margin is a near tie with another arithmetic; a large one is a fault of the file or the program")
+	return list
 }
 
 // selfTest checks that the kernels that will run compute what they should on
 // this processor, before anything is laid at the model's door.
-func selfTest(c *urfave.Context) error {
-	_, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+func selfTest(name, kernel string) error {
+	_, b, _, err := chooseBackend(name, kernel)
 	if err != nil {
 		return err
 	}
@@ -124,7 +147,7 @@ func tested(r *runner) string {
 // set is a file of trajectories.
 type set struct {
 	name string
-	list []identity.Trajectory
+	*identity.File
 }
 
 // trajectories reads the files that --against names, or the pack's own.
@@ -134,7 +157,7 @@ func trajectories(c *urfave.Context, p *packOf, m *ternary.Model) ([]set, error)
 	if len(files) == 0 {
 		data, err := p.file(own)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, cli.Usagef("give a file: --against FILE", "no %s beside %q", own, p.Name)
+			return nil, cli.Usagef("give a file: --against FILE; nrun trajectory makes one", "no %s beside %q", own, p.Name)
 		}
 		if err != nil {
 			return nil, err
@@ -158,113 +181,6 @@ func trajectories(c *urfave.Context, p *packOf, m *ternary.Model) ([]set, error)
 }
 
 func parseTrajectories(name string, data []byte, m *ternary.Model) (set, error) {
-	list, err := identity.Parse(data, m.Vocab, engine.ModelContext(&m.Config))
-	var e *identity.FormatError
-	if errors.As(err, &e) {
-		kind := pack.ErrCorrupt
-		if e.Truncated {
-			kind = pack.ErrTruncated
-		}
-		err = &pack.Error{Kind: kind, File: name, Place: e.Place, Offset: e.Offset, Found: e.Found, Expected: e.Expected,
-			Hint: "are these the trajectories of this model?"}
-	}
-	return set{name, list}, err
+	f, err := identity.ParseFile(data, m.Vocab, engine.ModelContext(&m.Config))
+	return set{name, f}, fileError(name, err, hintTrajectories)
 }
-
-// printVerification prints a line a prompt, one a difference, and the sum.
-func printVerification(w io.Writer, p *packOf, all []identity.Trajectory, r *identity.Report, quiet bool) {
-	token := func(id int32) string {
-		if tok, err := p.Tokenizer(); err == nil {
-			text, _ := tok.Token(id)
-			return fmt.Sprintf("%d %s", id, cli.OneLine(strconv.Quote(text)))
-		}
-		return strconv.Itoa(int(id))
-	}
-	if !quiet {
-		fmt.Fprintf(w, "%8s  %6s  %6s  %10s  prompt\n", "", "tokens", "differ", "min margin")
-		for i, q := range r.Prompts {
-			word := "ok"
-			if len(q.Differences) > 0 {
-				word = "DIFFERS"
-			}
-			fmt.Fprintf(w, "%-8s  %6d  %6d  %10.3g  %s\n", word, q.Tokens, len(q.Differences), q.MinMargin, short(all[i].PromptText))
-			if len(q.Differences) > 0 {
-				d := q.Differences[0]
-				fmt.Fprintf(w, "          first at token %d: %s instead of %s; our margin %.3g", d.Step, token(d.Got), token(d.Want), d.Margin)
-				if !math.IsNaN(d.Stored) {
-					fmt.Fprintf(w, ", stored %.3g", d.Stored)
-				}
-				fmt.Fprintf(w, ", behind by %.3g\n", float64(d.GotLogit)-float64(d.WantLogit))
-			}
-		}
-		if r.Margins > 0 {
-			fmt.Fprintf(w, "largest difference to a stored margin: %.3g over %d tokens\n", r.MarginError, r.Margins)
-		}
-	}
-	fmt.Fprintf(w, "verify: %d tokens, %d differ\n", r.Tokens, r.Differ)
-}
-
-// short is a text's beginning in quotes, for a table.
-func short(s string) string {
-	r := []rune(s)
-	if len(r) > 40 {
-		r = append(r[:40], '…')
-	}
-	return cli.OneLine(strconv.Quote(string(r)))
-}
-
-// verification is the JSON form of a report. Fields are only ever added.
-type verification struct {
-	Model       string               `json:"model"`
-	Backend     string               `json:"backend"`
-	Activations string               `json:"activations"`
-	KV          string               `json:"kv"`
-	Threads     int                  `json:"threads"`
-	Kernels     string               `json:"kernels,omitempty"`   // of the processor
-	SelfTest    bool                 `json:"self_test,omitempty"` // whether they passed one
-	Tokens      int                  `json:"tokens"`
-	Differ      int                  `json:"differ"`
-	MarginError *float64             `json:"largest_margin_error"` // null if no margins are stored
-	Prompts     []verificationPrompt `json:"prompts"`
-}
-
-type verificationPrompt struct {
-	File        string                   `json:"file"`
-	Tokens      int                      `json:"tokens"`
-	MinMargin   float64                  `json:"min_margin"`
-	Differences []verificationDifference `json:"differences"`
-}
-
-type verificationDifference struct {
-	Step         int      `json:"step"`
-	Got          int32    `json:"got"`
-	Want         int32    `json:"want"`
-	GotLogit     float32  `json:"got_logit"`
-	WantLogit    float32  `json:"want_logit"`
-	Margin       float64  `json:"margin"`
-	StoredMargin *float64 `json:"stored_margin"`
-}
-
-func newVerification(r *runner, files []string, rep *identity.Report) *verification {
-	o := r.Options()
-	v := &verification{Model: r.Name, Backend: r.Backend, Activations: o.Activations.String(), KV: o.KV.String(), Threads: o.Threads,
-		Kernels: r.Kernels, SelfTest: r.Kernels != "", Tokens: rep.Tokens, Differ: rep.Differ}
-	if rep.Margins > 0 {
-		v.MarginError = &rep.MarginError
-	}
-	for i, q := range rep.Prompts {
-		vp := verificationPrompt{File: filepath.ToSlash(files[i]), Tokens: q.Tokens, MinMargin: finite(q.MinMargin), Differences: []verificationDifference{}}
-		for _, d := range q.Differences {
-			vd := verificationDifference{Step: d.Step, Got: d.Got, Want: d.Want, GotLogit: d.GotLogit, WantLogit: d.WantLogit, Margin: finite(d.Margin)}
-			if !math.IsNaN(d.Stored) {
-				vd.StoredMargin = &d.Stored
-			}
-			vp.Differences = append(vp.Differences, vd)
-		}
-		v.Prompts = append(v.Prompts, vp)
-	}
-	return v
-}
-
-// finite bounds the margin of a vocabulary of one token, which JSON cannot say.
-func finite(v float64) float64 { return min(v, math.MaxFloat64) }

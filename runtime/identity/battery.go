@@ -69,6 +69,17 @@ func ParseBattery(data []byte) (*Battery, error) {
 	return &Battery{Name: file.Name, SHA256: hex.EncodeToString(sum[:]), Steps: file.Steps, Prompts: file.Prompts}, nil
 }
 
+// NewBattery makes a battery of the fork's lines of ids; data is their file.
+// They have no class.
+func NewBattery(name string, data []byte, lines [][]int32, steps int) *Battery {
+	sum := sha256.Sum256(data)
+	b := &Battery{Name: name, SHA256: hex.EncodeToString(sum[:]), Steps: steps}
+	for _, ids := range lines {
+		b.Prompts = append(b.Prompts, BatteryPrompt{IDs: ids})
+	}
+	return b
+}
+
 type batteryParser []BatteryPrompt
 
 // UnmarshalJSON gets the whole list, whose syntax was checked.

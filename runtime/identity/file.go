@@ -33,9 +33,9 @@ type Header struct {
 	Format  string `json:"format,omitempty"`
 	Version int    `json:"version,omitempty"`
 
-	Model       string         `json:"model,omitempty"` // as its user called it
-	ModelSHA256 string         `json:"model_sha256,omitempty"`
-	Tensors     TensorList     `json:"tensors,omitempty"`
+	Model       string     `json:"model,omitempty"` // as its user called it
+	ModelSHA256 string     `json:"model_sha256,omitempty"`
+	Tensors     TensorList `json:"tensors,omitempty"`
 
 	Numerics    int    `json:"numerics_version,omitempty"` // 0: not our arithmetic
 	Activations string `json:"activations,omitempty"`
@@ -227,6 +227,12 @@ func relativeError(a backend.Activations, kv backend.KV) float64 {
 	return math.NaN()
 }
 
+// Same reports whether the file was made in the arithmetic of a run with options
+// o, in which every bit is equal.
+func (h *Header) Same(o backend.Options) bool {
+	return h.Numerics == backend.NumericsVersion && h.Activations == o.Activations.String() && h.KV == o.KV.String()
+}
+
 // Judge says whether a difference between a run with options o and the stored
 // token is what the arithmetic that the file states can do.
 func (h *Header) Judge(d *Difference, o backend.Options) Verdict {
@@ -239,7 +245,7 @@ func (h *Header) Judge(d *Difference, o backend.Options) Verdict {
 		if errA != nil || errKV != nil {
 			break
 		}
-		if h.Numerics == backend.NumericsVersion && a == o.Activations && kv == o.KV {
+		if h.Same(o) {
 			return VerdictFault
 		}
 		theirs = relativeError(a, kv)

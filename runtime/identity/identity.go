@@ -29,7 +29,8 @@ type Prompt struct {
 	MinMargin   float64      // our smallest margin, the likeliest place to fork
 	Bits        int          // steps whose logits were compared bit by bit
 	BitsDiffer  int
-	FirstBits   int // the first step whose bits differ, -1 if none does
+	FirstBits   int   // the first step whose bits differ, -1 if none does
+	Sums        []Sum // of our logits, if asked for
 }
 
 // Difference is a token that we choose otherwise than stored, after the same
@@ -46,13 +47,13 @@ type Difference struct {
 // Behind is by how much the stored token loses against ours.
 func (d *Difference) Behind() float64 { return float64(d.GotLogit) - float64(d.WantLogit) }
 
-// Compare runs the trajectories greedily and compares each token and, of
-// trajectories that have them, the bits of all logits. Up to the first
-// difference of a prompt that is a free run; behind it the stored tokens are
-// fed (teacher forced), so that every later token is judged on the same text.
-// Stop tokens do not stop. progress, if not nil, is told how many tokens were
-// compared, more at every call.
-func Compare(ctx context.Context, inst backend.Instance, list []Trajectory, progress func(done int)) (*Report, error) {
+// Compare runs the trajectories greedily and compares each token. Up to the
+// first difference of a prompt that is a free run; behind it the stored tokens
+// are fed (teacher forced), so that every later token is judged on the same
+// text. With bits it also sums up the logits of every step, and compares the
+// sums where they are stored. Stop tokens do not stop. progress, if not nil, is
+// told how many tokens were compared, more at every call.
+func Compare(ctx context.Context, inst backend.Instance, list []Trajectory, bits bool, progress func(done int)) (*Report, error) {
 	r := &Report{Prompts: make([]Prompt, len(list))}
 	walks := make([]*walk, len(list))
 	var h hasher
@@ -61,8 +62,11 @@ func Compare(ctx context.Context, inst backend.Instance, list []Trajectory, prog
 		p.MinMargin, p.FirstBits = math.Inf(1), -1
 		walks[i] = &walk{prompt: t.Prompt, steps: len(t.IDs), step: func(step int, logits []float32) int32 {
 			r.compare(p, t, step, logits)
-			if t.Bits != nil {
-				p.compareBits(step, h.sum(logits) == t.Bits[step])
+			if bits {
+				p.Sums = append(p.Sums, h.sum(logits))
+				if t.Bits != nil {
+					p.compareBits(step, p.Sums[step] == t.Bits[step])
+				}
 			}
 			return t.IDs[step]
 		}}

@@ -50,7 +50,7 @@ func TestCompare(t *testing.T) {
 	// More than one batch, of unequal lengths.
 	list := greedy(t, inst, 5, 1, 12, 3, 9, 9, 2, 7, 8, 4, 6)
 	var seen []int
-	r, err := Compare(t.Context(), inst, list, func(done int) { seen = append(seen, done) })
+	r, err := Compare(t.Context(), inst, list, false, func(done int) { seen = append(seen, done) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad[step+1] = res.IDs[0]
-	r, err = Compare(t.Context(), inst, []Trajectory{{Prompt: list[2].Prompt, IDs: bad[:step+2], Margins: []float64{0, 0, 0, 0, 7, 0}}}, nil)
+	r, err = Compare(t.Context(), inst, []Trajectory{{Prompt: list[2].Prompt, IDs: bad[:step+2], Margins: []float64{0, 0, 0, 0, 7, 0}}}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +104,12 @@ func TestMarginError(t *testing.T) {
 		_, m := engine.Margin(logits[i*96 : (i+1)*96])
 		list[0].Margins = append(list[0].Margins, m)
 	}
-	r, err := Compare(t.Context(), inst, list, nil)
+	r, err := Compare(t.Context(), inst, list, false, nil)
 	if err != nil || r.MarginError != 0 || r.Margins != 3 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	list[0].Margins[1] += 0.5
-	r, err = Compare(t.Context(), inst, list, nil)
+	r, err = Compare(t.Context(), inst, list, false, nil)
 	if err != nil || math.Abs(r.MarginError-0.5) > 1e-12 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -120,7 +120,7 @@ func TestCompareCancel(t *testing.T) {
 	list := greedy(t, inst, 20)
 	ctx, cancel := context.WithCancel(t.Context())
 	last := 0
-	_, err := Compare(ctx, inst, list, func(done int) {
+	_, err := Compare(ctx, inst, list, false, func(done int) {
 		if last = done; done == 3 {
 			cancel()
 		}
@@ -238,7 +238,7 @@ func ExampleCompare() {
 	inst, _ := reference.Backend{}.Load(context.Background(), ternarytest.Model(ternarytest.Spec{Seed: 1, Config: ternary.Config{
 		Arch: ternary.Qwen3, Layers: 1, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 16, RotaryDims: 16,
 		Intermediate: 64, Vocab: 16, MaxPosition: 64, RMSEps: 1e-6, RopeTheta: 10000, Tied: true}}), backend.Options{})
-	r, err := Compare(context.Background(), inst, []Trajectory{{Prompt: []int32{1, 2}, IDs: []int32{3}}}, nil)
+	r, err := Compare(context.Background(), inst, []Trajectory{{Prompt: []int32{1, 2}, IDs: []int32{3}}}, false, nil)
 	fmt.Println(r.Tokens, "token compared", err)
 	// Output: 1 token compared <nil>
 }

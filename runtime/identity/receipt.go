@@ -83,7 +83,7 @@ type Receipt struct {
 	Steps     int             `json:"steps"`
 	Threads   int             `json:"n_threads"`
 	GPULayers int             `json:"n_gpu_layers"`
-	Load      fixed3          `json:"load_seconds"`
+	Load      Fixed3          `json:"load_seconds"`
 	KV        string          `json:"kv_type"`
 	Prompts   []ReceiptPrompt `json:"prompts"`
 	Totals    ReceiptTotals   `json:"totals"`
@@ -94,9 +94,9 @@ type Receipt struct {
 type ReceiptPrompt struct {
 	PromptIDs     []int32 `json:"prompt_ids"`
 	FreeIDs       []int32 `json:"free_ids"`
-	MinMargin     fixed6  `json:"free_min_top2_margin"`
-	PromptSeconds fixed3  `json:"prompt_seconds"`
-	GenSeconds    fixed3  `json:"gen_seconds"`
+	MinMargin     Fixed6  `json:"free_min_top2_margin"`
+	PromptSeconds Fixed3  `json:"prompt_seconds"`
+	GenSeconds    Fixed3  `json:"gen_seconds"`
 	*ReceiptForced
 }
 
@@ -113,34 +113,34 @@ type ReceiptMismatch struct {
 	Step      int    `json:"step"`
 	Got       int32  `json:"got"`
 	Want      int32  `json:"want"`
-	LogitGot  fixed6 `json:"logit_got"`
-	LogitWant fixed6 `json:"logit_want"`
-	Margin    fixed6 `json:"margin"`
+	LogitGot  Fixed6 `json:"logit_got"`
+	LogitWant Fixed6 `json:"logit_want"`
+	Margin    Fixed6 `json:"margin"`
 }
 
 // ReceiptTotals sums up a receipt.
 type ReceiptTotals struct {
 	PromptTokens  int    `json:"prompt_tokens"`
 	GenTokens     int    `json:"gen_tokens"`
-	PromptRate    fixed3 `json:"prompt_tok_per_s"`
-	GenRate       fixed3 `json:"gen_tok_per_s"`
+	PromptRate    Fixed3 `json:"prompt_tok_per_s"`
+	GenRate       Fixed3 `json:"gen_tok_per_s"`
 	MismatchTotal int    `json:"forced_mismatch_total"`
 	AllFreeMatch  *bool  `json:"all_free_match"` // null without a reference
 }
 
-// fixed3 and fixed6 are written with so many decimals.
+// Fixed3 and Fixed6 are written with so many decimals.
 type (
-	fixed3 float64
-	fixed6 float64
+	Fixed3 float64
+	Fixed6 float64
 )
 
 // MarshalJSON writes three decimals.
-func (f fixed3) MarshalJSON() ([]byte, error) {
+func (f Fixed3) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, finite(float64(f)), 'f', 3, 64), nil
 }
 
 // MarshalJSON writes six decimals.
-func (f fixed6) MarshalJSON() ([]byte, error) {
+func (f Fixed6) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, finite(float64(f)), 'f', 6, 64), nil
 }
 
@@ -177,8 +177,8 @@ func MakeReceipt(ctx context.Context, inst backend.Instance, prompts, refs [][]i
 				first = time.Now()
 			}
 			id, margin := engine.Margin(logits)
-			if p.FreeIDs = append(p.FreeIDs, id); step == 0 || fixed6(margin) < p.MinMargin {
-				p.MinMargin = fixed6(margin)
+			if p.FreeIDs = append(p.FreeIDs, id); step == 0 || Fixed6(margin) < p.MinMargin {
+				p.MinMargin = Fixed6(margin)
 			}
 			return id
 		}}
@@ -187,7 +187,7 @@ func MakeReceipt(ctx context.Context, inst backend.Instance, prompts, refs [][]i
 		}
 		end := time.Now()
 		done += steps
-		p.PromptIDs, p.PromptSeconds, p.GenSeconds = ids, fixed3(first.Sub(start).Seconds()), fixed3(end.Sub(first).Seconds())
+		p.PromptIDs, p.PromptSeconds, p.GenSeconds = ids, Fixed3(first.Sub(start).Seconds()), Fixed3(end.Sub(first).Seconds())
 		reading, making = reading+first.Sub(start), making+end.Sub(first)
 		r.Totals.PromptTokens += len(ids)
 		r.Totals.GenTokens += steps
@@ -195,7 +195,7 @@ func MakeReceipt(ctx context.Context, inst backend.Instance, prompts, refs [][]i
 			continue
 		}
 		ref := refs[i][:min(len(refs[i]), steps)]
-		report, err := Compare(ctx, inst, []Trajectory{{Prompt: ids, IDs: ref}}, tell)
+		report, err := Compare(ctx, inst, []Trajectory{{Prompt: ids, IDs: ref}}, false, tell)
 		if err != nil {
 			return nil, err
 		}
@@ -220,16 +220,16 @@ func forced(q *Prompt, free, ref []int32) *ReceiptForced {
 		}
 	}
 	for _, d := range q.Differences {
-		f.Mismatches = append(f.Mismatches, ReceiptMismatch{d.Step, d.Got, d.Want, fixed6(d.GotLogit), fixed6(d.WantLogit), fixed6(d.Behind())})
+		f.Mismatches = append(f.Mismatches, ReceiptMismatch{d.Step, d.Got, d.Want, Fixed6(d.GotLogit), Fixed6(d.WantLogit), Fixed6(d.Behind())})
 	}
 	return f
 }
 
-func rate(tokens int, d time.Duration) fixed3 {
+func rate(tokens int, d time.Duration) Fixed3 {
 	if d <= 0 {
 		return 0
 	}
-	return fixed3(float64(tokens) / d.Seconds())
+	return Fixed3(float64(tokens) / d.Seconds())
 }
 
 // Encode returns the receipt's bytes, indented.

@@ -25,11 +25,17 @@ type matrix struct {
 // roundUp returns the multiple of n that is not below x.
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
 
-// arrangeTile writes a tile of R rows of part, from row on; rows that part does
-// not have count as 0. dst is [blocks][12R] (see [kernels]). It reports false if
-// a weight is both +1 and -1, or 0 with a magnitude, or if a bit is set behind
-// the last column.
-func arrangeTile(dst []byte, part *ternary.Matrix, row, R, blocks int) (valid bool) {
+// arrangeCodes is [linear].arrange for any R. A block has parts A, B and Z of 4R
+// bytes. Byte 4r+k of a part belongs to row r, and
+//
+//	bits 2s+1, 2s of A: bp, nz̄ of column 4s+k          (s = 0..3)
+//	bits 2s+1, 2s of B: bp, nz̄ of column 16+4s+k
+//	bit  2s+1     of Z: br of column 4s+k; bit 2s: br of column 16+4s+k
+//
+// where nz̄ is 1 for a weight of 0. So two bits of A or B are the code t+1.
+// Flipping the upper one where br is set gives the code q+1: codes are had by
+// XOR and shifts alone, for all rows and sixteen columns at a time.
+func arrangeCodes(dst []byte, part *ternary.Matrix, row, R, blocks int) (valid bool) {
 	var bad uint32
 	const zero = 0x55 // nz̄ of four columns of weight 0
 	n := 4 * R
@@ -86,28 +92,29 @@ var spread8 = func() (t [256]uint32) {
 	return t
 }()
 
-// rowsPad is the number of rows that outputs have room for: whole blocks, since
-// outputs are the next linear's activations.
-func (m *matrix) rowsPad() int { return roundUp(m.rows, blockCols) }
+// rowsPad is the number of rows that outputs have room for.
+func (m *matrix) rowsPad(l *linear) int { return roundUp(m.rows, l.unit()) }
 
-// tile is the number of bytes of a tile of R rows.
-func (m *matrix) tile(R int) int { return m.blocks * 12 * R }
+// tile is the number of bytes of a tile.
+func (m *matrix) tile(l *linear) int { return m.blocks * 12 * l.rows }
 
-// bytes is what m takes, for tiles of R rows.
-func (m *matrix) bytes(R int) int { return m.rowsPad()/R*m.tile(R) + roundUp(8*m.rowsPad(), 64) }
+// wBytes is what the arranged weights take, bytes what all of m does.
+func (m *matrix) wBytes(l *linear) int { return m.rowsPad(l) / l.rows * m.tile(l) }
+func (m *matrix) bytes(l *linear) int  { return m.wBytes(l) + roundUp(8*m.rowsPad(l), 64) }
 
 // place gives m its part of raw and returns the rest.
-func (m *matrix) place(raw []byte, R int) []byte {
-	n, rows := m.rowsPad()/R*m.tile(R), m.rowsPad()
+func (m *matrix) place(raw []byte, l *linear) []byte {
+	n, rows := m.wBytes(l), m.rowsPad(l)
 	m.w, m.lo, m.hi = raw[:n:n], view[float32](raw[n:], rows), view[float32](raw[n+4*rows:], rows)
-	return raw[m.bytes(R):]
+	return raw[m.bytes(l):]
 }
 
 // arrange arranges the rows of m from r0, a multiple of R, on.
-func (m *matrix) arrange(part *ternary.Matrix, r0, R int) error {
-	for r := 0; r < part.Rows; r += R {
-		if !arrangeTile(m.w[(r0+r)/R*m.tile(R):][:m.tile(R)], part, r, R, m.blocks) {
-			return fmt.Errorf("rows %d to %d: %w", r0+r, min(r0+r+R, m.rows)-1, ErrInvalid)
+func (m *matrix) arrange(part *ternary.Matrix, r0 int, l *linear) error {
+	tile := m.tile(l)
+	for r := 0; r < part.Rows; r += l.rows {
+		if !l.arrange(m.w[(r0+r)/l.rows*tile:][:tile], part, r, l.rows, m.blocks) {
+			return fmt.Errorf("rows %d to %d: %w", r0+r, min(r0+r+l.rows, m.rows)-1, ErrInvalid)
 		}
 	}
 	copy(m.lo[r0:], part.SLo)
@@ -116,9 +123,9 @@ func (m *matrix) arrange(part *ternary.Matrix, r0, R int) error {
 }
 
 // shape sets all of m but its weights from s.
-func (m *matrix) shape(name string, s *ternary.Matrix) error {
-	if s.Cols > maxCols {
-		return fmt.Errorf("%s has %d columns; kernels take up to %d", name, s.Cols, maxCols)
+func (m *matrix) shape(name string, s *ternary.Matrix, l *linear) error {
+	if s.Cols > l.maxCols {
+		return fmt.Errorf("%s has %d columns; these kernels take up to %d", name, s.Cols, l.maxCols)
 	}
 	m.rows, m.cols, m.blocks = s.Rows, s.Cols, roundUp(s.Cols, blockCols)/blockCols
 	m.left.Store(int64(s.Rows))

@@ -8,15 +8,13 @@ import "encoding/binary"
 
 // avx2 works on tiles of 8 rows: a part of a block is one 256-bit vector.
 var avx2 = kernels{
-	name: "avx2", about: "256-bit integers, x86-64 since 2013", rows: 8,
+	name: "avx2", about: "256-bit integers, x86-64 since 2013",
 	present: hasAVX2,
-	dot: [4]func([]int32, []byte, []int8, int){
+	linear: codeLinears(8, [4]func([]int32, []byte, []int8, int){
 		1: func(sums []int32, w []byte, x []int8, blocks int) { dot1AVX2(&sums[0], &w[0], &x[0], blocks) },
 		2: func(sums []int32, w []byte, x []int8, blocks int) { dot2AVX2(&sums[0], &w[0], &x[0], blocks) },
 		3: func(sums []int32, w []byte, x []int8, blocks int) { dot3AVX2(&sums[0], &w[0], &x[0], blocks) },
-	},
-	expand: func(u, w []byte, blocks int) { expandAVX2(&u[0], &w[0], blocks) },
-	dotMany: [4]func([]int32, []byte, []int8, int, int, int){
+	}, func(u, w []byte, blocks int) { expandAVX2(&u[0], &w[0], blocks) }, [4]func([]int32, []byte, []int8, int, int, int){
 		1: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany1AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
 		},
@@ -26,10 +24,9 @@ var avx2 = kernels{
 		3: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany3AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
 		},
-	},
-	finish: func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
+	}, func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
 		finishAVX2(&y[0], &sums[0], &lo[0], &hi[0], planes, xsum, before, after)
-	},
+	}),
 	int8Bytes: func(planes int) int { return int8Digits(planes) * 2 * blockCols },
 	int8Pack:  int8PackAVX2,
 	int8Dot:   int8DotAVX2,

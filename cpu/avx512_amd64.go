@@ -9,17 +9,15 @@ import "github.com/klauspost/cpuid/v2"
 // avx512vnni works on tiles of 16 rows: a part of a block is one 512-bit vector.
 // There is no variant with GF2P8AFFINEQB: see dot in _asm/avx512.
 var avx512vnni = kernels{
-	name: "avx512vnni", about: "512-bit integers with VNNI, x86-64 servers since 2019", rows: 16,
+	name: "avx512vnni", about: "512-bit integers with VNNI, x86-64 servers since 2019",
 	present: func() bool {
 		return hasAVX2() && cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI)
 	},
-	dot: [4]func([]int32, []byte, []int8, int){
+	linear: codeLinears(16, [4]func([]int32, []byte, []int8, int){
 		1: func(sums []int32, w []byte, x []int8, blocks int) { dot1AVX512(&sums[0], &w[0], &x[0], blocks) },
 		2: func(sums []int32, w []byte, x []int8, blocks int) { dot2AVX512(&sums[0], &w[0], &x[0], blocks) },
 		3: func(sums []int32, w []byte, x []int8, blocks int) { dot3AVX512(&sums[0], &w[0], &x[0], blocks) },
-	},
-	expand: func(u, w []byte, blocks int) { expandAVX512(&u[0], &w[0], blocks) },
-	dotMany: [4]func([]int32, []byte, []int8, int, int, int){
+	}, func(u, w []byte, blocks int) { expandAVX512(&u[0], &w[0], blocks) }, [4]func([]int32, []byte, []int8, int, int, int){
 		1: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany1AVX512(&sums[0], &u[0], &x[0], blocks, columns, stride)
 		},
@@ -29,10 +27,9 @@ var avx512vnni = kernels{
 		3: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany3AVX512(&sums[0], &u[0], &x[0], blocks, columns, stride)
 		},
-	},
-	finish: func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
+	}, func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
 		finishAVX512(&y[0], &sums[0], &lo[0], &hi[0], planes, xsum, before, after)
-	},
+	}),
 	// Twice what a block needs, so that the last may have no partner.
 	int8Bytes: func(planes int) int { return planes * 2 * blockCols },
 	int8Pack:  int8PackAVX512,

@@ -72,87 +72,108 @@ func far(b *testing.B, threads, item int, work func(thread int, bytes []byte)) {
 	b.ReportMetric(100*speed/machine, "%membw")
 }
 
-// BenchmarkDot multiplies rows of 4,096 columns with one vector.
-func BenchmarkDot(b *testing.B) {
+// benchLinears runs f for every linear of every set.
+func benchLinears(b *testing.B, f func(b *testing.B, k *kernels, l *linear)) {
 	benchSets(b, func(b *testing.B, k *kernels) {
-		tile := benchBlocks * 12 * k.rows
-		near := randomBytes(nearSize / tile * tile)
 		for planes := 1; planes <= 3; planes++ {
-			x := randomDigits(benchBlocks * planes * blockCols)
-			pass := func(w []byte, sums []int32) {
-				for ; len(w) >= tile; w = w[tile:] {
-					k.dot[planes](sums, w, x, benchBlocks)
-				}
-			}
-			b.Run(fmt.Sprintf("P=%d/L2", planes), func(b *testing.B) {
-				sums := make([]int32, 2*planes*k.rows)
-				b.SetBytes(int64(len(near)))
-				b.ReportAllocs()
-				for b.Loop() {
-					pass(near, sums)
-				}
-				rate(b, len(near)*8/3, "Gweights/s")
-			})
-			if k == &generic {
-				continue // would take minutes
-			}
-			for threads := 1; threads <= 2; threads++ {
-				b.Run(fmt.Sprintf("P=%d/DRAM/threads=%d", planes, threads), func(b *testing.B) {
-					sums := [2][]int32{make([]int32, 1024), make([]int32, 1024)}
-					far(b, threads, tile, func(i int, w []byte) { pass(w, sums[i][:2*planes*k.rows]) })
-					rate(b, farSize*8/3, "Gweights/s")
-				})
-			}
+			b.Run(fmt.Sprintf("P=%d", planes), func(b *testing.B) { f(b, k, k.linear[planes]) })
 		}
 	})
 }
 
-// BenchmarkDotMany expands tiles of 4,096 columns, 16 blocks at a time, and
-// multiplies them with several vectors.
+// BenchmarkDot multiplies rows of 4,096 columns with one vector.
+func BenchmarkDot(b *testing.B) {
+	benchLinears(b, func(b *testing.B, k *kernels, l *linear) {
+		tile := benchBlocks * 12 * l.rows
+		near := randomBytes(nearSize / tile * tile)
+		x := l.formOf(randomDigits(benchBlocks * l.planes * blockCols))
+		pass := func(w []byte, sums []int32) {
+			for ; len(w) >= tile; w = w[tile:] {
+				l.dot(sums, w, x, benchBlocks)
+			}
+		}
+		b.Run("L2", func(b *testing.B) {
+			sums := make([]int32, 2*l.planes*l.rows)
+			b.SetBytes(int64(len(near)))
+			b.ReportAllocs()
+			for b.Loop() {
+				pass(near, sums)
+			}
+			rate(b, len(near)*8/3, "Gweights/s")
+		})
+		if k == &generic {
+			return // would take minutes
+		}
+		for threads := 1; threads <= 2; threads++ {
+			b.Run(fmt.Sprintf("DRAM/threads=%d", threads), func(b *testing.B) {
+				sums := [2][]int32{make([]int32, 1024), make([]int32, 1024)}
+				far(b, threads, tile, func(i int, w []byte) { pass(w, sums[i][:2*l.planes*l.rows]) })
+				rate(b, farSize*8/3, "Gweights/s")
+			})
+		}
+	})
+}
+
+// BenchmarkDotMany multiplies tiles of 4,096 columns with several vectors: it
+// expands them, 16 blocks at a time, where that is how.
 func BenchmarkDotMany(b *testing.B) {
 	const segment = 16
-	benchSets(b, func(b *testing.B, k *kernels) {
-		tile := benchBlocks * 12 * k.rows
+	benchLinears(b, func(b *testing.B, k *kernels, l *linear) {
+		tile := benchBlocks * 12 * l.rows
 		w := randomBytes(nearSize / tile * tile)
-		u := make([]byte, segment*64*k.rows)
-		for planes := 1; planes <= 3; planes++ {
-			for _, columns := range []int{2, 8, 64} {
-				b.Run(fmt.Sprintf("P=%d/columns=%d", planes, columns), func(b *testing.B) {
-					stride := benchBlocks * planes * blockCols
-					x := randomDigits(columns * stride)
-					sums := make([]int32, columns*2*planes*k.rows)
-					b.SetBytes(int64(len(w)))
-					b.ReportAllocs()
-					for b.Loop() {
-						for at := 0; at < len(w); at += tile {
-							clear(sums)
-							for first := 0; first < benchBlocks; first += segment {
-								k.expand(u, w[at+first*12*k.rows:][:segment*12*k.rows], segment)
-								k.dotMany[planes](sums, u, x[first*planes*blockCols:], segment, columns, stride)
+		u := make([]byte, segment*64*l.rows)
+		size := 2 * l.planes * l.rows
+		for _, columns := range []int{2, 8, 64} {
+			b.Run(fmt.Sprintf("columns=%d", columns), func(b *testing.B) {
+				x, stride := l.formOf(randomDigits(columns*benchBlocks*l.planes*blockCols)), benchBlocks*l.formBytes
+				sums := make([]int32, columns*size)
+				b.SetBytes(int64(len(w)))
+				b.ReportAllocs()
+				for b.Loop() {
+					for at := 0; at < len(w); at += tile {
+						if l.expand == nil {
+							for c := range columns {
+								l.dot(sums[c*size:][:size], w[at:at+tile], x[c*stride:], benchBlocks)
 							}
+							continue
+						}
+						clear(sums)
+						for first := 0; first < benchBlocks; first += segment {
+							l.expand(u, w[at+first*12*l.rows:][:segment*12*l.rows], segment)
+							l.dotMany(sums, u, x[first*l.formBytes:], segment, columns, stride)
 						}
 					}
-					rate(b, len(w)*8/3*columns, "Gproducts/s")
-				})
-			}
+				}
+				rate(b, len(w)*8/3*columns, "Gproducts/s")
+			})
+		}
+	})
+}
+
+// BenchmarkForm makes 4,096 activations what dot wants.
+func BenchmarkForm(b *testing.B) {
+	benchLinears(b, func(b *testing.B, _ *kernels, l *linear) {
+		if l.form == nil {
+			b.Skip("takes digits as they are")
+		}
+		x, dst := randomDigits(benchBlocks*l.planes*blockCols), make([]int8, benchBlocks*l.formBytes)
+		b.ReportAllocs()
+		for b.Loop() {
+			l.form(dst, x, benchBlocks)
 		}
 	})
 }
 
 // BenchmarkFinish makes the outputs of one tile.
 func BenchmarkFinish(b *testing.B) {
-	benchSets(b, func(b *testing.B, k *kernels) {
-		for planes := 1; planes <= 3; planes++ {
-			b.Run(fmt.Sprintf("P=%d", planes), func(b *testing.B) {
-				y, lo, hi := make([]float32, k.rows), make([]float32, k.rows), make([]float32, k.rows)
-				sums := make([]int32, 2*planes*k.rows)
-				b.ReportAllocs()
-				for b.Loop() {
-					k.finish(y, sums, lo, hi, planes, 5, 1, 1)
-				}
-				rate(b, k.rows, "Grows/s")
-			})
+	benchLinears(b, func(b *testing.B, _ *kernels, l *linear) {
+		y, lo, hi := make([]float32, l.rows), make([]float32, l.rows), make([]float32, l.rows)
+		sums := make([]int32, 2*l.planes*l.rows)
+		b.ReportAllocs()
+		for b.Loop() {
+			l.finish(y, sums, lo, hi, l.planes, 5, 1, 1)
 		}
+		rate(b, l.rows, "Grows/s")
 	})
 }
 

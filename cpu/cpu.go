@@ -75,10 +75,10 @@ func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) 
 		invHidden: float32(1 / float64(c.Hidden)), invHead: float32(1 / float64(c.HeadDim)), invFFN: float32(1 / float64(c.Intermediate)),
 		invSqrtHead: float32(1 / math.Sqrt(float64(c.HeadDim))),
 		share:       c.Heads / c.KVHeads,
-		planes:      int(o.Activations), headPlanes: int(o.Activations),
+		l:           k.linear[o.Activations], headPlanes: int(o.Activations),
 	}
 	if c.Arch == ternary.BitNet {
-		in.planes = 1
+		in.l = k.linear[1]
 	}
 	if err := in.load(ctx, m); err != nil {
 		in.Close()
@@ -91,6 +91,7 @@ func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) 
 
 type instance struct {
 	k *kernels
+	l *linear // of k
 	c *ternary.Config
 	o backend.Options
 
@@ -106,7 +107,7 @@ type instance struct {
 	invHidden, invHead, invFFN float32 // 1/n of the three norm lengths
 	invSqrtHead                float32
 	share                      int // query heads that share a key/value head
-	planes, headPlanes         int // P of the linears and of the output embedding
+	headPlanes                 int // P of the output embedding; the linears' is l.planes
 
 	pool     *pool
 	pass     pass
@@ -156,27 +157,29 @@ func (in *instance) load(ctx context.Context, m *ternary.Model) error {
 		return err
 	}
 	in.layers = make([]layer, len(m.Layers))
-	in.finalNorm = padded(m.FinalNorm)
+	pad := func(x []float32) []float32 { return padded(x, in.l.unit()) }
+	in.finalNorm = pad(m.FinalNorm)
 	for i := range m.Layers {
 		s, d := &m.Layers[i], &in.layers[i]
-		d.attnNorm, d.ffnNorm = padded(s.AttnNorm), padded(s.FFNNorm)
-		d.qNorm, d.kNorm = padded(s.QNorm), padded(s.KNorm)
-		d.attnSubNorm, d.ffnSubNorm = padded(s.AttnSubNorm), padded(s.FFNSubNorm)
+		d.attnNorm, d.ffnNorm = pad(s.AttnNorm), pad(s.FFNNorm)
+		d.qNorm, d.kNorm = pad(s.QNorm), pad(s.KNorm)
+		d.attnSubNorm, d.ffnSubNorm = pad(s.AttnSubNorm), pad(s.FFNSubNorm)
 	}
 	if err := in.place(m); err != nil {
 		return err
 	}
-	return m.Walk(ctx, ternary.WalkOptions{Threads: in.o.Threads, Progress: in.o.Progress}, unit, func(t, part ternary.Tensor, r0 int) error {
+	return m.Walk(ctx, ternary.WalkOptions{Threads: in.o.Threads, Progress: in.o.Progress}, in.l.unit(), func(t, part ternary.Tensor, r0 int) error {
 		return in.fill(m, t, part, r0)
 	})
 }
 
-// padded returns a copy of x with zeros up to a whole block; nil stays nil.
-func padded(x []float32) []float32 {
+// padded returns a copy of x with zeros up to a multiple of unit; nil stays nil.
+func padded(x []float32, unit int) []float32 {
 	if x == nil {
 		return nil
 	}
-	return append(make([]float32, 0, roundUp(len(x), blockCols)), x...)[:roundUp(len(x), blockCols)]
+	n := roundUp(len(x), unit)
+	return append(make([]float32, 0, n), x...)[:n]
 }
 
 // place allocates the memory of all matrices, and of tables that are still in a
@@ -186,10 +189,10 @@ func (in *instance) place(m *ternary.Model) error {
 	for i := range m.Layers {
 		for j, s := range m.Layers[i].Linears() {
 			d := in.layers[i].linears()[j]
-			if err := d.shape(ternary.LayerName(i, ternary.Projections[j]), s); err != nil {
+			if err := d.shape(ternary.LayerName(i, ternary.Projections[j]), s, in.l); err != nil {
 				return err
 			}
-			size += d.bytes(in.k.rows)
+			size += d.bytes(in.l)
 		}
 	}
 	raw, err := allocate(size)
@@ -199,7 +202,7 @@ func (in *instance) place(m *ternary.Model) error {
 	in.raw = raw
 	for i := range in.layers {
 		for _, d := range in.layers[i].linears() {
-			raw = d.place(raw, in.k.rows)
+			raw = d.place(raw, in.l)
 		}
 	}
 	// From huge pages the output embedding is read a third faster than from those
@@ -233,7 +236,7 @@ func (in *instance) fill(m *ternary.Model, t, part ternary.Tensor, r0 int) error
 	switch {
 	case t.Ternary != nil:
 		d := in.matrixOf(m, t)
-		if err := d.arrange(part.Ternary, r0, in.k.rows); err != nil {
+		if err := d.arrange(part.Ternary, r0, in.l); err != nil {
 			return fmt.Errorf("%s: %w", t.Name, err)
 		}
 		// All of a matrix at once: parts share the file's huge pages.

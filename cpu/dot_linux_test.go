@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -20,26 +19,22 @@ func BenchmarkDotThread(b *testing.B) {
 		}
 		return time.Duration(t.Nano())
 	}
-	benchSets(b, func(b *testing.B, k *kernels) {
+	benchLinears(b, func(b *testing.B, k *kernels, l *linear) {
 		if k == &generic {
 			b.Skip("would take minutes")
 		}
-		w, tile := farBytes(), benchBlocks*12*k.rows
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		w, tile := farBytes(), benchBlocks*12*l.rows
 		w = w[:len(w)/tile*tile]
-		for planes := 1; planes <= 3; planes++ {
-			b.Run(fmt.Sprintf("P=%d", planes), func(b *testing.B) {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				x, sums := randomDigits(benchBlocks*planes*blockCols), make([]int32, 2*planes*k.rows)
-				b.SetBytes(int64(len(w)))
-				start := spent()
-				for b.Loop() {
-					for at := 0; at < len(w); at += tile {
-						k.dot[planes](sums, w[at:at+tile], x, benchBlocks)
-					}
-				}
-				b.ReportMetric(float64(len(w)*8/3)*float64(b.N)/(spent()-start).Seconds()/1e9, "Gweights/cpu-s")
-			})
+		x, sums := l.formOf(randomDigits(benchBlocks*l.planes*blockCols)), make([]int32, 2*l.planes*l.rows)
+		b.SetBytes(int64(len(w)))
+		start := spent()
+		for b.Loop() {
+			for at := 0; at < len(w); at += tile {
+				l.dot(sums, w[at:at+tile], x, benchBlocks)
+			}
 		}
+		b.ReportMetric(float64(len(w)*8/3)*float64(b.N)/(spent()-start).Seconds()/1e9, "Gweights/cpu-s")
 	})
 }

@@ -2,32 +2,38 @@
 
 package cpu
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+
+	"npack/ternary"
+)
 
 // Some sums of dotSDOT are 16 times too large until the end, some of dotAVX512 64
-// times until they are full. The largest ones must hold: all digits -128 and all
-// codes 2, in as many columns as there may be.
+// times until they are full. The largest ones must hold: all codes 2, in as many
+// columns as there may be, with the digits that add up to most.
 func TestDotMaxCols(t *testing.T) {
-	eachSet(t, func(t *testing.T, k *kernels) {
-		if k == &generic {
+	eachLinear(t, func(t *testing.T, l *linear) {
+		if l == generic.linear[l.planes] {
 			t.Skip("would take long and has no such sums")
 		}
-		const blocks = maxCols / blockCols
-		w, x := make([]byte, blocks*12*k.rows), make([]int8, 3*blocks*blockCols)
-		for i := range w {
-			if i%(12*k.rows) < 8*k.rows {
-				w[i] = 0xaa // the codes; br is 0 in the part behind
+		blocks := l.maxCols / blockCols
+		n := l.rows * l.maxCols / 8
+		m := &ternary.Matrix{Rows: l.rows, Cols: l.maxCols, ColsPad: l.maxCols, Stride: l.maxCols / 8,
+			BP: bytes.Repeat([]byte{0xff}, n), BN: make([]byte, n), BR: make([]byte, n)}
+		w := make([]byte, blocks*12*l.rows)
+		l.arrange(w, m, 0, l.rows, blocks)
+		for _, kind := range []string{"lowest", "highest", "fullest"} {
+			q, x := testDigits(l.maxCols, l.planes, digitKinds[kind])
+			sums := make([]int32, 2*l.planes*l.rows)
+			l.dot(sums, w, l.formOf(x), blocks)
+			want := int64(0)
+			for _, v := range q {
+				want += 2 * int64(v)
 			}
-		}
-		for i := range x {
-			x[i] = -128
-		}
-		for planes := 1; planes <= 3; planes++ {
-			sums := make([]int32, 2*planes*k.rows)
-			k.dot[planes](sums, w, x, blocks)
-			for i, s := range sums {
-				if s != -2*128*maxCols {
-					t.Fatalf("%d planes: sum %d is %d, want %d", planes, i, s, -2*128*maxCols)
+			for i, v := range l.values(sums) {
+				if v != want {
+					t.Fatalf("%s digits: sum %d is %d, want %d", kind, i, v, want)
 				}
 			}
 		}

@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	unit      = blockCols // rows that a linear's task is a multiple of
-	segment   = 8         // blocks of a tile that are expanded at once; stays in the first-level cache
-	direct    = 2         // columns up to which a tile is read anew for each
-	tableRows = 64        // rows of an embedding table in a task
+	segment   = 8  // blocks of a tile that are expanded at once; stays in the first-level cache
+	direct    = 2  // columns up to which a tile is read anew for each
+	tableRows = 64 // rows of an embedding table in a task
 )
 
 // widths are the padded sizes of vectors and of columns in the buffers of a pass.
@@ -21,6 +20,7 @@ type widths struct {
 	hidden, q, kv, ffn int // floats
 	heads              int // floats of the rotated queries
 	fixed              int // digits
+	formed             int // bytes of activations for the linears, if digits are not what they take
 	packed             int // bytes of activations for the tables
 }
 
@@ -33,19 +33,24 @@ type sections struct {
 // prepare makes what depends on the model but not on its weights.
 func (in *instance) prepare() {
 	c := in.c
-	pad := func(n int) int { return roundUp(n, blockCols) }
+	pad := func(n int) int { return roundUp(n, in.l.unit()) }
 	in.pad = widths{
 		hidden: pad(c.Hidden), q: pad(c.QDim()), kv: pad(c.KVDim()), ffn: pad(c.Intermediate),
 		heads:  c.Heads * in.cache.dimPad,
 		packed: pad(c.Hidden) / blockCols * in.k.int8Bytes(in.headPlanes),
 	}
-	in.pad.fixed = max(in.pad.hidden*max(in.planes, in.headPlanes), max(in.pad.q, in.pad.ffn)*in.planes)
+	in.pad.fixed = max(in.pad.hidden*max(in.l.planes, in.headPlanes), max(in.pad.q, in.pad.ffn)*in.l.planes)
+	if in.l.form != nil {
+		in.pad.formed = max(in.pad.hidden, in.pad.q, in.pad.ffn) / blockCols * in.l.formBytes
+	}
 	for _, w := range in.pool.workers {
 		w.vec = make([]float32, max(in.pad.hidden, in.pad.q, in.pad.ffn))
 		w.head = make([]float32, roundUp(in.cache.dimPad, blockCols))
 		w.keys, w.vals = make([]float32, chunk*in.cache.dimPad), make([]float32, chunk*in.cache.dimPad)
 		w.p = make([]float32, in.share*chunk)
-		w.u = make([]byte, segment*64*in.k.rows)
+		if in.l.expand != nil {
+			w.u = make([]byte, segment*64*in.l.rows)
+		}
 	}
 	in.sections = sections{
 		attnNorm: in.attnNorm, ffnNorm: in.ffnNorm, finalNorm: in.finalNormed, quantMix: in.quantMix, quantGate: in.quantGate,
@@ -67,8 +72,9 @@ func (in *instance) reserve(n int) {
 	p.heads, p.mix = make([]float32, n*in.pad.heads), make([]float32, n*in.pad.q)
 	p.gate, p.up = make([]float32, n*in.pad.ffn), make([]float32, n*max(in.pad.ffn, in.pad.hidden))
 	p.fixed, p.scales = make([]int8, n*in.pad.fixed), make([]activations, n)
+	p.formed = make([]int8, n*in.pad.formed)
 	for _, w := range in.pool.workers {
-		w.sums = make([]int32, n*2*3*in.k.rows)
+		w.sums = make([]int32, n*2*in.l.planes*in.l.rows)
 	}
 }
 
@@ -80,7 +86,7 @@ func (in *instance) layer(l int) error {
 	if err := in.columns(s.attnNorm, "attn_norm"); err != nil {
 		return err
 	}
-	in.rows(w.q.rowsPad()+2*w.k.rowsPad(), s.qkv)
+	in.rows(w.q.rowsPad(in.l)+2*w.k.rowsPad(in.l), s.qkv)
 	if err := in.columns(s.rotary, "attn_k or attn_v"); err != nil {
 		return err
 	}
@@ -90,22 +96,23 @@ func (in *instance) layer(l int) error {
 	if err := in.columns(s.quantMix, "attn_output"); err != nil {
 		return err
 	}
-	in.rows(w.o.rowsPad(), s.o)
+	in.rows(w.o.rowsPad(in.l), s.o)
 
 	if err := in.columns(s.ffnNorm, "ffn_norm"); err != nil {
 		return err
 	}
-	in.rows(w.gate.rowsPad(), s.gateUp)
+	in.rows(w.gate.rowsPad(in.l), s.gateUp)
 	if err := in.columns(s.quantGate, "ffn_down"); err != nil {
 		return err
 	}
-	in.rows(w.down.rowsPad(), s.down)
+	in.rows(w.down.rowsPad(in.l), s.down)
 	return nil
 }
 
-// rows runs a section over rows of linears, in tasks of unit rows.
+// rows runs a section over n rows of linears, in tasks of [linear].unit rows.
 func (in *instance) rows(n int, section func(w *worker, from, to int)) {
-	in.pool.run(n/unit, in.grain(n/unit), section)
+	tasks := n / in.l.unit()
+	in.pool.run(tasks, in.grain(tasks), section)
 }
 
 // grain is how many of n tasks a worker claims at once: few enough that all end
@@ -162,11 +169,20 @@ func (in *instance) quantize(i int, x []float32, planes int, bitnet bool) {
 	}
 }
 
+// activate makes x [padded] the activations of column i for the linears.
+func (in *instance) activate(i int, x []float32) {
+	in.quantize(i, x, in.l.planes, in.c.Arch == ternary.BitNet)
+	if in.l.form != nil {
+		p := &in.pass
+		in.l.form(p.formed[i*in.pad.formed:], p.fixed[i*in.pad.fixed:], len(x)/blockCols)
+	}
+}
+
 func (in *instance) normed(w *worker, from, to int, g []float32) {
 	for i := from; i < to; i++ {
 		y := w.vec[:in.pad.hidden]
 		in.norm(w, y, in.pass.x[i*in.pad.hidden:][:in.pad.hidden], g, in.invHidden)
-		in.quantize(i, y, in.planes, in.c.Arch == ternary.BitNet)
+		in.activate(i, y)
 	}
 }
 
@@ -185,7 +201,7 @@ func (in *instance) quantMix(w *worker, from, to int) {
 			in.norm(w, w.vec[:in.pad.q], x, g, in.invHidden)
 			x = w.vec[:in.pad.q]
 		}
-		in.quantize(i, x, in.planes, in.c.Arch == ternary.BitNet)
+		in.activate(i, x)
 	}
 }
 
@@ -196,7 +212,7 @@ func (in *instance) quantGate(w *worker, from, to int) {
 			in.norm(w, w.vec[:in.pad.ffn], x, g, in.invFFN)
 			x = w.vec[:in.pad.ffn]
 		}
-		in.quantize(i, x, in.planes, in.c.Arch == ternary.BitNet)
+		in.activate(i, x)
 	}
 }
 
@@ -240,30 +256,33 @@ func (in *instance) rotate(w *worker, x, g []float32, pos int) {
 }
 
 // linear writes y = W*x for the rows of tasks from to to of m and all columns,
-// column i at y[i*stride], with the fixed-point activations of the pass.
+// column i at y[i*stride], with the activations of the pass.
 func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stride int) {
-	p, k, R := &in.pass, in.k, in.k.rows
-	n, planes := len(p.batch), in.planes
+	p, l, R, unit := &in.pass, in.l, in.l.rows, in.l.unit()
+	n, size := len(p.batch), 2*l.planes*R
+	x, xStride := p.fixed, in.pad.fixed
+	if l.form != nil {
+		x, xStride = p.formed, in.pad.formed
+	}
 	for t := from * unit / R; t < to*unit/R; t++ {
-		tile := m.w[t*m.tile(R):][:m.tile(R)]
-		size := 2 * planes * R
-		if n <= direct {
+		tile := m.w[t*m.tile(l):][:m.tile(l)]
+		if n <= direct || l.expand == nil {
 			for i := range n {
-				k.dot[planes](w.sums[i*size:][:size], tile, p.fixed[i*in.pad.fixed:], m.blocks)
+				l.dot(w.sums[i*size:][:size], tile, x[i*xStride:], m.blocks)
 			}
 		} else {
 			clear(w.sums[:n*size])
 			for b := 0; b < m.blocks; b += segment {
 				blocks := min(segment, m.blocks-b)
 				u := w.u[:blocks*64*R]
-				k.expand(u, tile[b*12*R:][:blocks*12*R], blocks)
-				k.dotMany[planes](w.sums[:n*size], u, p.fixed[b*planes*blockCols:], blocks, n, in.pad.fixed)
+				l.expand(u, tile[b*12*R:][:blocks*12*R], blocks)
+				l.dotMany(w.sums[:n*size], u, x[b*l.formBytes:], blocks, n, xStride)
 			}
 		}
 		lo, hi := m.lo[t*R:][:R], m.hi[t*R:][:R]
 		for i := range n {
 			a := &p.scales[i]
-			k.finish(y[i*stride+t*R:][:R], w.sums[i*size:][:size], lo, hi, planes, a.sum, a.before, a.after)
+			l.finish(y[i*stride+t*R:][:R], w.sums[i*size:][:size], lo, hi, l.planes, a.sum, a.before, a.after)
 		}
 	}
 	if m.bias != nil {
@@ -283,7 +302,7 @@ func (in *instance) qkv(w *worker, from, to int) {
 		y      []float32
 		stride int
 	}{{&l.q, p.q, in.pad.q}, {&l.k, p.k, in.pad.kv}, {&l.v, p.v, in.pad.kv}} {
-		n := part.m.rowsPad() / unit
+		n := part.m.rowsPad(in.l) / in.l.unit()
 		if from < n && to > 0 {
 			in.linear(w, part.m, max(from, 0), min(to, n), part.y, part.stride)
 		}
@@ -305,7 +324,7 @@ func (in *instance) residual(w *worker, m *matrix, from, to int) {
 	p := &in.pass
 	y, stride := p.up, in.pad.hidden
 	in.linear(w, m, from, to, y, stride)
-	r0, r1 := from*unit, to*unit
+	r0, r1 := from*in.l.unit(), to*in.l.unit()
 	for i := range p.batch {
 		in.k.vec.add(p.x[i*in.pad.hidden+r0:i*in.pad.hidden+r1], y[i*stride+r0:i*stride+r1])
 	}
@@ -317,7 +336,7 @@ func (in *instance) gateUp(w *worker, from, to int) {
 	in.linear(w, &l.gate, from, to, p.gate, in.pad.ffn)
 	in.linear(w, &l.up, from, to, p.up, in.pad.ffn)
 	for i := range p.batch {
-		r0, r1 := i*in.pad.ffn+from*unit, i*in.pad.ffn+to*unit
+		r0, r1 := i*in.pad.ffn+from*in.l.unit(), i*in.pad.ffn+to*in.l.unit()
 		g, u := p.gate[r0:r1], p.up[r0:r1]
 		if in.c.Arch == ternary.BitNet {
 			squaredReLU(g, u)

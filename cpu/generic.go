@@ -9,12 +9,13 @@ import (
 
 // generic is the definition of all kernels, in plain Go.
 var generic = kernels{
-	name: "generic", about: "plain Go, for any processor", rows: 8,
-	present:   func() bool { return true },
-	dot:       [4]func([]int32, []byte, []int8, int){1: dotGeneric(1), 2: dotGeneric(2), 3: dotGeneric(3)},
-	expand:    expandGeneric,
-	dotMany:   [4]func([]int32, []byte, []int8, int, int, int){1: dotManyGeneric(1), 2: dotManyGeneric(2), 3: dotManyGeneric(3)},
-	finish:    finishGeneric,
+	name: "generic", about: "plain Go, for any processor",
+	present: func() bool { return true },
+	linear: codeLinears(genericRows,
+		[4]func([]int32, []byte, []int8, int){1: dotGeneric(1), 2: dotGeneric(2), 3: dotGeneric(3)},
+		expandGeneric,
+		[4]func([]int32, []byte, []int8, int, int, int){1: dotManyGeneric(1), 2: dotManyGeneric(2), 3: dotManyGeneric(3)},
+		finishGeneric),
 	int8Bytes: func(int) int { return 4 * blockCols },
 	int8Pack:  int8PackGeneric,
 	int8Dot:   int8DotGeneric,

@@ -3,6 +3,8 @@ package cpu
 import (
 	"fmt"
 	"strings"
+
+	"npack/ternary"
 )
 
 // blockCols is the number of columns of a block, the unit in which weights and
@@ -14,56 +16,12 @@ const blockCols = 32
 // of the set "generic", which is written to be read; a test compares them on
 // edge lengths and extreme values. Slices must have the lengths that the
 // comments give; nothing outside them is written.
-//
-// # Ternary weights
-//
-// R rows are a tile. A tile is stored as blocks of 32 columns, 12R bytes each:
-// parts A, B and Z of 4R bytes. Byte 4r+k of a part belongs to row r, and
-//
-//	bits 2s+1, 2s of A: bp, nz̄ of column 4s+k          (s = 0..3)
-//	bits 2s+1, 2s of B: bp, nz̄ of column 16+4s+k
-//	bit  2s+1     of Z: br of column 4s+k; bit 2s: br of column 16+4s+k
-//
-// where nz̄ is 1 for a weight of 0. So two bits of A or B are the code t+1 of a
-// weight t = bp-bn, 0 to 2. Flipping the upper one where br is set gives the
-// code q+1 of q, which is t for magnitude lo and -t for magnitude hi: codes are
-// had by XOR and shifts alone, for all rows and sixteen columns at a time.
-//
-// Sums of codes give what NUMERICS.md, section 4, asks for. With X the sum of
-// the activations, T = sum((t+1)*x) - X and Q likewise,
-//
-//	L = (T+Q)/2, H = (T-Q)/2
-//
-// All are integers, so the order of summation is free.
-//
-// # Activations
-//
-// x [blocks][P][32] int8: the P base-256 digits of 32 fixed-point activations,
-// lowest digit first.
-//
-// # Sums
-//
-// sums [2][P][R] int32: for codes of t, then of q, for each digit, for each row,
-// sum(code*digit). A digit is at least -128 and a code at most 2, so maxCols
-// columns cannot overflow.
 type kernels struct {
 	name    string
 	about   string      // one line for nrun info
-	rows    int         // R
 	present func() bool // whether this processor has the instructions
 
-	// dot writes the sums of a tile w [blocks][12R], for P = 1, 2, 3 (index P).
-	dot [4]func(sums []int32, w []byte, x []int8, blocks int)
-	// expand writes the codes of a tile, u [blocks][8][2][4R]: byte 4r+k of
-	// slot s is the code of t, then of q, of column 4s+k.
-	expand func(u, w []byte, blocks int)
-	// dotMany adds to sums [columns][2][P][R] those of u with columns of
-	// activations, column c at x[c*stride].
-	dotMany [4]func(sums []int32, u []byte, x []int8, blocks, columns, stride int)
-	// finish writes the outputs of a tile: for each row r,
-	// y[r] = (f32(L)*(lo[r]*before) + f32(H)*(hi[r]*before)) * after,
-	// rounded after every operation. xsum is X.
-	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)
+	linear [4]*linear // for P = 1, 2, 3 (index P)
 
 	// int8Bytes is the number of bytes a block takes in the form of activations
 	// that int8Dot wants; int8Pack writes it from x [blocks][planes][32].
@@ -74,6 +32,79 @@ type kernels struct {
 	int8Dot func(sums []int64, w []int8, stride int, x []byte, planes, blocks int)
 
 	vec *vectors
+}
+
+// linear is the exact product of ternary weights and activations of P digits,
+// with one arrangement of the weights.
+//
+// # Weights
+//
+// R rows are a tile. A tile is stored as blocks of 32 columns, 12R bytes each.
+// What a block holds is between arrange, dot and expand; [arrangeCodes] is the
+// arrangement of most.
+//
+// # Activations
+//
+// x [blocks][P][32] int8: the P base-256 digits of 32 fixed-point activations,
+// lowest digit first. An arrangement may want them in another form.
+//
+// # Sums
+//
+// With a weight t = bp-bn, q is t for magnitude lo and -t for magnitude hi. All
+// functions work with the codes t+1 and q+1, which are 0 to 2 and need no signs.
+// With X the sum of the activations, T = sum((t+1)*x) - X and Q likewise,
+// NUMERICS.md, section 4, asks for
+//
+//	L = (T+Q)/2, H = (T-Q)/2
+//
+// All are integers, so the order of summation is free.
+//
+// sums [2][P][R] int32: sum((t+1)*x), then sum((q+1)*x), of each row, as P
+// numbers s[p] whose sum of s[p]<<8p it is.
+type linear struct {
+	planes  int // P
+	rows    int // R
+	maxCols int // up to which no sum overflows
+
+	// arrange writes a tile of part, dst [blocks][12R], from row on; rows that
+	// part does not have count as 0. It reports false if a weight is both +1 and
+	// -1, or 0 with a magnitude, or if a bit is set behind the last column.
+	arrange func(dst []byte, part *ternary.Matrix, row, R, blocks int) bool
+	// form writes the activations x [blocks][P][32] for dot and dotMany, dst
+	// [blocks][formBytes]. It may be nil: they are wanted as they are.
+	form      func(dst, x []int8, blocks int)
+	formBytes int
+	// dot writes the sums of a tile w [blocks][12R].
+	dot func(sums []int32, w []byte, x []int8, blocks int)
+	// expand writes the codes of a tile, u [blocks][8][2][4R]: byte 4r+k of
+	// slot s is the code of t, then of q, of column 4s+k. It and dotMany may be
+	// nil: dot is as quick for many columns.
+	expand func(u, w []byte, blocks int)
+	// dotMany adds to sums [columns][2][P][R] those of u with columns of
+	// activations, column c at x[c*stride].
+	dotMany func(sums []int32, u []byte, x []int8, blocks, columns, stride int)
+	// finish writes the outputs of a tile: for each row r,
+	// y[r] = (f32(L)*(lo[r]*before) + f32(H)*(hi[r]*before)) * after,
+	// rounded after every operation. xsum is X.
+	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)
+}
+
+// unit is the number of rows that tasks and paddings are multiples of: whole
+// tiles and, since outputs are the next linear's activations, whole blocks.
+func (l *linear) unit() int { return max(l.rows, blockCols) }
+
+// codeLinears returns the linears of a set that works on [arrangeCodes]; dot and
+// dotMany are for P = 1, 2, 3 (index P).
+func codeLinears(rows int, dot [4]func(sums []int32, w []byte, x []int8, blocks int), expand func(u, w []byte, blocks int),
+	dotMany [4]func(sums []int32, u []byte, x []int8, blocks, columns, stride int),
+	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)) (set [4]*linear) {
+	for p := 1; p <= 3; p++ {
+		set[p] = &linear{
+			planes: p, rows: rows, maxCols: codeCols,
+			arrange: arrangeCodes, formBytes: p * blockCols, dot: dot[p], expand: expand, dotMany: dotMany[p], finish: finish,
+		}
+	}
+	return set
 }
 
 // vectors are the float operations of one set: NUMERICS.md, sections 3 and 5.
@@ -130,9 +161,10 @@ type vectors struct {
 	mixHalf    func(o, p []float32, v, ahead []uint16, dim int)
 }
 
-// maxCols is the number of columns up to which 32-bit sums are safe, also where
-// a set multiplies codes of a quarter of the columns by 16 until the end.
-const maxCols = 1 << 21
+// codeCols is the number of columns up to which 32-bit sums of digits, each at
+// least -128, with codes, at most 2, are safe, also where a set multiplies codes
+// of a quarter of the columns by 16 until the end.
+const codeCols = 1 << 21
 
 // sets returns the sets of this build, best first. The last runs everywhere.
 func sets() []*kernels { return append(archSets(), &generic) }

@@ -22,6 +22,15 @@ func eachSet(t *testing.T, f func(t *testing.T, k *kernels)) {
 	}
 }
 
+// eachLinear runs f for the linears of every set that this machine can run.
+func eachLinear(t *testing.T, f func(t *testing.T, l *linear)) {
+	eachSet(t, func(t *testing.T, k *kernels) {
+		for planes := 1; planes <= 3; planes++ {
+			t.Run(fmt.Sprintf("P=%d", planes), func(t *testing.T) { f(t, k.linear[planes]) })
+		}
+	})
+}
+
 // guarded returns n elements with canaries around them, and a function that
 // reports whether the canaries live. The slice starts off, an odd number of
 // elements, from where the allocation does.
@@ -58,6 +67,11 @@ var digitKinds = map[string]func(r *rand.Rand, planes, col int) int32{
 	"highest": func(_ *rand.Rand, planes, _ int) int32 { return []int32{0, 127, 32639, 8355711}[planes] },
 	"ramp": func(_ *rand.Rand, planes, col int) int32 {
 		return int32(col+1) * []int32{0, 1, 250, 60000}[planes] % 127
+	},
+	// Sums of four, and 512 for each of their digits (see the tables of avx2),
+	// have the largest lower digits of 7 bits.
+	"fullest": func(_ *rand.Rand, planes, col int) int32 {
+		return []int32{0, 127, 15871, 1965567}[planes] * int32(col%4/3)
 	},
 }
 
@@ -105,16 +119,16 @@ func testDigits(cols, planes int, kind func(r *rand.Rand, planes, col int) int32
 	return q, x
 }
 
-// wantSums are the sums of a tile by definition, from the weights themselves.
-func wantSums(m *ternary.Matrix, rows, planes int, x []int8) []int32 {
-	blocks := len(x) / planes / blockCols
-	sums := make([]int32, 2*planes*rows)
-	for r := range rows {
-		for c := range blocks * blockCols {
-			t, q := int32(1), int32(1) // the codes of a weight 0
-			if r < m.Rows && c < m.Cols {
+// wantSums are the values of a tile's sums by definition, from the weights
+// themselves and the activations.
+func wantSums(m *ternary.Matrix, l *linear, x []int32) []int64 {
+	sums := make([]int64, 2*l.rows)
+	for r := range l.rows {
+		for c, x := range x {
+			t, q := int64(1), int64(1) // the codes of a weight 0
+			if r < m.Rows {
 				at, bit := r*m.Stride+c/8, byte(1)<<(c%8)
-				w := int32(0)
+				w := int64(0)
 				if m.BP[at]&bit != 0 {
 					w = 1
 				} else if m.BN[at]&bit != 0 {
@@ -125,11 +139,8 @@ func wantSums(m *ternary.Matrix, rows, planes int, x []int8) []int32 {
 					q = 1 - w
 				}
 			}
-			for p := range planes {
-				d := int32(x[(c/blockCols*planes+p)*blockCols+c%blockCols])
-				sums[p*rows+r] += t * d
-				sums[(planes+p)*rows+r] += q * d
-			}
+			sums[r] += t * int64(x)
+			sums[l.rows+r] += q * int64(x)
 		}
 	}
 	return sums
@@ -140,22 +151,22 @@ func wantSums(m *ternary.Matrix, rows, planes int, x []int8) []int32 {
 var testCols = []int{1, 31, 32, 33, 64, 95, 96, 127, 128, 160, 224, 256, 257, 480, 512, 520, 1000, 1024, 1056, 2048, 2080, 3072, 4128}
 
 func TestDot(t *testing.T) {
-	eachSet(t, func(t *testing.T, k *kernels) {
+	eachLinear(t, func(t *testing.T, l *linear) {
 		for kind, weight := range weightKinds {
 			for digits, digit := range digitKinds {
 				for i, cols := range testCols {
-					rows := k.rows - i%2*(k.rows/3) // some tiles lack rows
-					m := testMatrix(rows, cols, weight)
+					m := testMatrix(l.rows-i%2*(l.rows/3), cols, weight) // some tiles lack rows
 					blocks := roundUp(cols, blockCols) / blockCols
-					w, wLives := guarded[byte](blocks*12*k.rows, 0xa5)
-					arrangeTile(w, m, 0, k.rows, blocks)
-					for planes := 1; planes <= 3; planes++ {
-						_, x := testDigits(cols, planes, digit)
-						sums, lives := guarded[int32](2*planes*k.rows, 0x5a5a5a5a)
-						k.dot[planes](sums, w, x, blocks)
-						if want := wantSums(m, k.rows, planes, x); !slices.Equal(sums, want) || !lives() || !wLives() {
-							t.Fatalf("%s weights, %s digits, %d columns, %d planes: %v, want %v (canaries live: %t)", kind, digits, cols, planes, sums, want, lives())
-						}
+					w, wLives := guarded[byte](blocks*12*l.rows, 0xa5)
+					if !l.arrange(w, m, 0, l.rows, blocks) {
+						t.Fatalf("%s weights, %d columns: not valid", kind, cols)
+					}
+					q, x := testDigits(cols, l.planes, digit)
+					x, xLives := testForm(l, x)
+					sums, lives := guarded[int32](2*l.planes*l.rows, 0x5a5a5a5a)
+					l.dot(sums, w, x, blocks)
+					if got, want := l.values(sums), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !xLives() {
+						t.Fatalf("%s weights, %s digits, %d columns: %v, want %v (canaries live: %t, %t, %t)", kind, digits, cols, got, want, lives(), wLives(), xLives())
 					}
 				}
 			}
@@ -163,38 +174,99 @@ func TestDot(t *testing.T) {
 	})
 }
 
+// testForm is formOf between canaries.
+func testForm(l *linear, x []int8) ([]int8, func() bool) {
+	if l.form == nil {
+		return x, func() bool { return true }
+	}
+	blocks := len(x) / l.planes / blockCols
+	dst, lives := guarded[int8](blocks*l.formBytes, -77)
+	l.form(dst, x, blocks)
+	return dst, lives
+}
+
+// A weight of the wrong row or column, of either plane, must show, and what
+// contradicts itself be refused wherever it is.
+func TestArrange(t *testing.T) {
+	eachLinear(t, func(t *testing.T, l *linear) {
+		const cols = 75
+		blocks := roundUp(cols, blockCols) / blockCols
+		w, first := make([]byte, blocks*12*l.rows), make([]byte, blocks*12*l.rows)
+		for _, kind := range weightKinds {
+			big := testMatrix(3*l.rows-1, cols, kind)
+			for tile := range 3 { // of a matrix as by itself
+				at := tile * l.rows
+				part := *big
+				part.Rows = min(l.rows, big.Rows-at)
+				part.BP, part.BN, part.BR = big.BP[at*big.Stride:], big.BN[at*big.Stride:], big.BR[at*big.Stride:]
+				if !l.arrange(w, big, at, l.rows, blocks) || !l.arrange(first, &part, 0, l.rows, blocks) || !slices.Equal(w, first) {
+					t.Fatalf("tile %d differs from its rows", tile)
+				}
+			}
+		}
+		for r := range l.rows {
+			for c := range blocks * blockCols {
+				m := testMatrix(l.rows, cols, weightKinds["all 0"])
+				m.Stride = blocks * blockCols / 8
+				m.BP, m.BN, m.BR = make([]byte, l.rows*m.Stride), make([]byte, l.rows*m.Stride), make([]byte, l.rows*m.Stride)
+				at, bit := r*m.Stride+c/8, byte(1)<<(c%8)
+				valid := func() bool { return l.arrange(w, m, 0, l.rows, blocks) }
+				m.BR[at] = bit
+				if valid() {
+					t.Fatalf("a magnitude of weight 0 is taken, row %d, column %d", r, c)
+				}
+				m.BP[at] = bit
+				if valid() != (c < cols) {
+					t.Fatalf("row %d, column %d of %d: valid is %t", r, c, cols, c >= cols)
+				}
+				m.BN[at] = bit
+				if valid() {
+					t.Fatalf("both signs are taken, row %d, column %d", r, c)
+				}
+			}
+		}
+	})
+}
+
 func TestDotMany(t *testing.T) {
-	eachSet(t, func(t *testing.T, k *kernels) {
+	eachLinear(t, func(t *testing.T, l *linear) {
+		if l.dotMany == nil {
+			t.Skip("dot is for many columns, too")
+		}
 		for kind, weight := range weightKinds {
 			for _, cols := range []int{32, 33, 64, 256, 512, 544} {
-				m := testMatrix(k.rows, cols, weight)
+				m := testMatrix(l.rows, cols, weight)
 				blocks := roundUp(cols, blockCols) / blockCols
-				w := make([]byte, blocks*12*k.rows)
-				arrangeTile(w, m, 0, k.rows, blocks)
-				u, uLives := guarded[byte](blocks*64*k.rows, 0xa5)
-				k.expand(u, w, blocks)
+				w := make([]byte, blocks*12*l.rows)
+				l.arrange(w, m, 0, l.rows, blocks)
+				u, uLives := guarded[byte](blocks*64*l.rows, 0xa5)
+				l.expand(u, w, blocks)
 				wantU := make([]byte, len(u))
+				arrangeCodes(w, m, 0, l.rows, blocks)
 				expandGeneric(wantU, w, blocks)
 				if !slices.Equal(u, wantU) || !uLives() {
 					t.Fatalf("expand, %s weights, %d columns: differs (canaries live: %t)", kind, cols, uLives())
 				}
-				for planes := 1; planes <= 3; planes++ {
-					for _, columns := range []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17} {
-						stride := blocks*planes*blockCols + 96
-						x := make([]int8, columns*stride)
-						sums, lives := guarded[int32](columns*2*planes*k.rows, 77)
-						want := make([]int32, len(sums))
-						for c := range columns {
-							name := []string{"random", "lowest", "highest", "ramp"}[c%4]
-							_, col := testDigits(cols, planes, digitKinds[name])
-							copy(x[c*stride:], col)
-							for i, v := range wantSums(m, k.rows, planes, col) {
-								want[c*2*planes*k.rows+i] = 77 + v
-							}
+				for _, columns := range []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17} {
+					stride := blocks*l.formBytes + 96
+					x := make([]int8, columns*stride)
+					size := 2 * l.planes * l.rows
+					sums, lives := guarded[int32](columns*size, 77)
+					var qs [][]int32
+					for c := range columns {
+						name := []string{"random", "lowest", "highest", "ramp"}[c%4]
+						q, col := testDigits(cols, l.planes, digitKinds[name])
+						copy(x[c*stride:], l.formOf(col))
+						qs = append(qs, q)
+					}
+					l.dotMany(sums, u, x, blocks, columns, stride)
+					for c, q := range qs {
+						col := sums[c*size:][:size]
+						for i := range col {
+							col[i] -= 77
 						}
-						k.dotMany[planes](sums, u, x, blocks, columns, stride)
-						if !slices.Equal(sums, want) || !lives() {
-							t.Fatalf("%s weights, %d columns of weights, %d planes, %d columns: %v, want %v (canaries live: %t)", kind, cols, planes, columns, sums, want, lives())
+						if got, want := l.values(col), wantSums(m, l, q); !slices.Equal(got, want) || !lives() {
+							t.Fatalf("%s weights, %d columns of weights, column %d of %d: %v, want %v (canaries live: %t)", kind, cols, c, columns, got, want, lives())
 						}
 					}
 				}
@@ -204,22 +276,21 @@ func TestDotMany(t *testing.T) {
 }
 
 func TestFinish(t *testing.T) {
-	eachSet(t, func(t *testing.T, k *kernels) {
+	eachLinear(t, func(t *testing.T, l *linear) {
 		rng := rand.New(rand.NewPCG(1, 2))
-		for i := range 2000 {
-			planes := 1 + i%3
-			sums := make([]int32, 2*planes*k.rows)
-			const half = maxCols * 128
+		for i := range 700 {
+			sums := make([]int32, 2*l.planes*l.rows)
+			const half = codeCols * 128
 			for r := range sums {
 				sums[r] = int32(rng.IntN(half>>(i%31)+1)) * int32(1-2*rng.IntN(2))
 				if i%50 == 0 {
 					sums[r] = []int32{2 * half / 2, -half, 0, 1, -1}[rng.IntN(5)]
 				}
 			}
-			for r := range planes * k.rows { // T' + Q' is even
-				sums[planes*k.rows+r] += (sums[r] + sums[planes*k.rows+r]) & 1
+			for r := range l.planes * l.rows { // T' + Q' is even
+				sums[l.planes*l.rows+r] += (sums[r] + sums[l.planes*l.rows+r]) & 1
 			}
-			lo, hi := make([]float32, k.rows), make([]float32, k.rows)
+			lo, hi := make([]float32, l.rows), make([]float32, l.rows)
 			for r := range lo {
 				lo[r], hi[r] = rng.Float32()-0.3, -rng.Float32()*0x1p-20
 			}
@@ -228,10 +299,10 @@ func TestFinish(t *testing.T) {
 				before, after = 1, rng.Float32()
 			}
 			xsum := int64(rng.Uint64()>>(24+i%40)) - 1<<20
-			y, lives := guarded[float32](k.rows, -7)
-			k.finish(y, sums, lo, hi, planes, xsum, before, after)
-			want := make([]float32, k.rows)
-			finishGeneric(want, sums, lo, hi, planes, xsum, before, after)
+			y, lives := guarded[float32](l.rows, -7)
+			l.finish(y, sums, lo, hi, l.planes, xsum, before, after)
+			want := make([]float32, l.rows)
+			finishGeneric(want, sums, lo, hi, l.planes, xsum, before, after)
 			equalBits(t, fmt.Sprintf("case %d", i), y, want)
 			if !lives() {
 				t.Fatal("canary died")

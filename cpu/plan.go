@@ -22,13 +22,14 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	if c.Arch == ternary.BitNet {
 		planes = 1
 	}
+	l := k.linear[planes]
 
 	for t := range m.Tensors() {
 		switch {
 		case t.Ternary != nil:
 			d := matrix{rows: t.Ternary.Rows, blocks: roundUp(t.Ternary.Cols, blockCols) / blockCols}
-			mem.Weights += int64(d.bytes(k.rows)) + 4*int64(len(t.Ternary.Bias))
-			mem.Token += int64(d.rowsPad()/k.rows*d.tile(k.rows)) + 8*int64(t.Ternary.Rows)
+			mem.Weights += int64(d.bytes(l)) + 4*int64(len(t.Ternary.Bias))
+			mem.Token += int64(d.wBytes(l)) + 8*int64(t.Ternary.Rows)
 		case t.Int8 == m.Embed && t.Int8 != nil:
 			if m.Rows != nil {
 				mem.Weights += tableBytes(t.Int8)
@@ -38,7 +39,7 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 			mem.Weights += tableBytes(t.Int8)
 			mem.Token += int64(t.Int8.Rows) * (int64(t.Int8.Cols) + 4)
 		default:
-			mem.Weights += 4 * int64(roundUp(len(t.Vector), blockCols))
+			mem.Weights += 4 * int64(roundUp(len(t.Vector), l.unit()))
 			mem.Token += 4 * int64(len(t.Vector))
 		}
 	}
@@ -55,16 +56,23 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	shape := newCacheShape(c, o.KV)
 	mem.Cache = int64(roundUp(context, step)/step) * int64(shape.bytes())
 
-	pad := func(n int) int64 { return int64(roundUp(n, blockCols)) }
+	pad := func(n int) int64 { return int64(roundUp(n, l.unit())) }
 	hidden, q, kv, ffn, dim := pad(c.Hidden), pad(c.QDim()), pad(c.KVDim()), pad(c.Intermediate), int64(shape.dimPad)
 	heads := int64(c.Heads) * dim
 	floats := hidden + 2*q + 2*kv + heads + ffn + max(ffn, hidden)
 	fixed := max(hidden*max(planes, int64(o.Activations)), max(q, ffn)*planes)
-	mem.Buffers = int64(columns) * (4*floats + fixed + int64(unsafe.Sizeof(activations{})))
+	var formed, u int64
+	if l.form != nil {
+		formed = max(hidden, q, ffn) / blockCols * int64(l.formBytes)
+	}
+	if l.expand != nil {
+		u = segment * 64 * int64(l.rows)
+	}
+	mem.Buffers = int64(columns) * (4*floats + fixed + formed + int64(unsafe.Sizeof(activations{})))
 	mem.Buffers += hidden / blockCols * int64(k.int8Bytes(int(o.Activations))) // of the one column that wants logits
 
-	worker := 4*(max(hidden, q, ffn)+pad(shape.dimPad)+2*chunk*dim) + segment*64*int64(k.rows) // prepare
-	worker += int64(columns) * 2 * 3 * int64(k.rows) * 4                                       // reserve
+	worker := 4*(max(hidden, q, ffn)+int64(roundUp(shape.dimPad, blockCols))+2*chunk*dim) + u // prepare
+	worker += int64(columns) * 2 * planes * int64(l.rows) * 4                                 // reserve
 	mem.Buffers += int64(max(o.Threads, 1)) * (worker + int64(unsafe.Sizeof(scratch{})))
 
 	chunks := int64(roundUp(context, chunk) / chunk)

@@ -34,7 +34,7 @@ type scratch struct {
 	vals  []float32 // [chunk*dimPad]
 	p     []float32 // [heads that share keys][chunk]: scores, then weights
 	sums  []int32   // [columns][2][P][R]
-	u     []byte    // [segment][64R]: expanded weights
+	u     []byte    // [segment][64R]: expanded weights, if the linears need them
 	dots  [tableRows]int64
 }
 
@@ -54,6 +54,7 @@ type pass struct {
 	up      []float32 // [columns][Intermediate]
 
 	fixed    []int8        // [columns][fixedStride]: activations in fixed point
+	formed   []int8        // [columns][formedStride]: activations as the linears want them, if not as digits
 	scales   []activations // [columns]
 	packed   []byte        // [columns][packedStride]: activations for the tables
 	wanted   []int         // columns that want logits

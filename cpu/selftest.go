@@ -44,57 +44,58 @@ var selfTests = []struct {
 	name  string
 	equal func(k *kernels, v *vectors, d *kernels, e *vectors) bool
 }{
-	{"expand", func(k *kernels, _ *vectors, d *kernels, _ *vectors) bool {
-		_, w := selfTile(k.rows)
-		got, want := make([]byte, selfBlocks*64*k.rows), make([]byte, selfBlocks*64*k.rows)
-		k.expand(got, w, selfBlocks)
-		d.expand(want, w, selfBlocks)
-		return slices.Equal(got, want)
-	}},
-	{"dot", func(k *kernels, _ *vectors, _ *kernels, _ *vectors) bool {
-		m, w := selfTile(k.rows)
-		return eachPlanes(func(planes int) bool {
-			x := selfDigits(planes)
-			got := make([]int32, 2*planes*k.rows)
-			k.dot[planes](got, w, x, selfBlocks)
-			return slices.Equal(got, selfSums(m, k.rows, planes, x))
-		})
-	}},
-	{"dotMany", func(k *kernels, _ *vectors, d *kernels, _ *vectors) bool {
-		m, w := selfTile(k.rows)
-		u := make([]byte, selfBlocks*64*k.rows)
-		d.expand(u, w, selfBlocks)
-		return eachPlanes(func(planes int) bool {
-			// Column c begins c blocks later: all differ.
-			const columns = 7
-			x := selfDigits(planes)
-			stride := planes * blockCols
-			x = append(x, x[:columns*stride]...)
-			size := 2 * planes * k.rows
-			got := make([]int32, columns*size)
-			k.dotMany[planes](got, u, x, selfBlocks, columns, stride)
-			for c := range columns {
-				if !slices.Equal(got[c*size:][:size], selfSums(m, k.rows, planes, x[c*stride:][:selfBlocks*stride])) {
-					return false
-				}
-			}
+	{"expand", compareLinears(func(l *linear) bool {
+		if l.expand == nil {
 			return true
-		})
-	}},
-	{"finish", func(k *kernels, _ *vectors, d *kernels, _ *vectors) bool {
-		return eachPlanes(func(planes int) bool {
-			rng := selfRandom(planes)
-			sums := make([]int32, 2*planes*k.rows)
-			for i := range sums {
-				sums[i] = int32(rng.Uint32()) >> 4 &^ 1 // the definition wants even T+Q
+		}
+		m, w := selfTile(l)
+		codes, got, want := make([]byte, len(w)), make([]byte, selfBlocks*64*l.rows), make([]byte, selfBlocks*64*l.rows)
+		l.expand(got, w, selfBlocks)
+		arrangeCodes(codes, m, 0, l.rows, selfBlocks)
+		expandGeneric(want, codes, selfBlocks)
+		return slices.Equal(got, want)
+	})},
+	{"dot", compareLinears(func(l *linear) bool {
+		m, w := selfTile(l)
+		x := selfDigits(l.planes)
+		got := make([]int32, 2*l.planes*l.rows)
+		l.dot(got, w, l.formOf(x), selfBlocks)
+		return slices.Equal(l.values(got), selfSums(m, l, x))
+	})},
+	{"dotMany", compareLinears(func(l *linear) bool {
+		if l.dotMany == nil {
+			return true
+		}
+		m, _ := selfTile(l)
+		codes, u := make([]byte, selfBlocks*12*l.rows), make([]byte, selfBlocks*64*l.rows)
+		arrangeCodes(codes, m, 0, l.rows, selfBlocks)
+		expandGeneric(u, codes, selfBlocks)
+		// Column c begins c blocks later: all differ.
+		const columns = 7
+		x, stride := selfDigits(l.planes), l.planes*blockCols
+		x = append(x, x[:columns*stride]...)
+		size := 2 * l.planes * l.rows
+		got := make([]int32, columns*size)
+		l.dotMany(got, u, l.formOf(x), selfBlocks, columns, l.formBytes)
+		for c := range columns {
+			if !slices.Equal(l.values(got[c*size:][:size]), selfSums(m, l, x[c*stride:][:selfBlocks*stride])) {
+				return false
 			}
-			lo, hi := selfFloats(20, k.rows, 8), selfFloats(21, k.rows, 8)
-			got, want := make([]float32, k.rows), make([]float32, k.rows)
-			k.finish(got, sums, lo, hi, planes, -123457, 0x1p-9, 0.75)
-			d.finish(want, sums, lo, hi, planes, -123457, 0x1p-9, 0.75)
-			return equalFloats(got, want)
-		})
-	}},
+		}
+		return true
+	})},
+	{"finish", compareLinears(func(l *linear) bool {
+		rng := selfRandom(l.planes)
+		sums := make([]int32, 2*l.planes*l.rows)
+		for i := range sums {
+			sums[i] = int32(rng.Uint32()) >> 4 &^ 1 // the definition wants even T+Q
+		}
+		lo, hi := selfFloats(20, l.rows, 8), selfFloats(21, l.rows, 8)
+		got, want := make([]float32, l.rows), make([]float32, l.rows)
+		l.finish(got, sums, lo, hi, l.planes, -123457, 0x1p-9, 0.75)
+		finishGeneric(want, sums, lo, hi, l.planes, -123457, 0x1p-9, 0.75)
+		return equalFloats(got, want)
+	})},
 	{"int8Dot", func(k *kernels, _ *vectors, d *kernels, _ *vectors) bool {
 		return eachPlanes(func(planes int) bool {
 			const rows, stride = 5, selfBlocks*blockCols + 3
@@ -208,6 +209,13 @@ var selfTests = []struct {
 		e.mix(o, selfFloats(16, (head+1)*64, 3)[head*64:][:n], kv)
 		return o
 	})},
+}
+
+// compareLinears holds the linears of a set, for each P, to a definition.
+func compareLinears(equal func(l *linear) bool) func(*kernels, *vectors, *kernels, *vectors) bool {
+	return func(k *kernels, _ *vectors, _ *kernels, _ *vectors) bool {
+		return eachPlanes(func(planes int) bool { return equal(k.linear[planes]) })
+	}
 }
 
 // compareFloats compares what both sets write into y, for some lengths.
@@ -325,36 +333,57 @@ func selfDigits(planes int) []int8 {
 	return x
 }
 
+// formOf returns the activations x [blocks][P][32] as dot wants them.
+func (l *linear) formOf(x []int8) []int8 {
+	if l.form == nil {
+		return x
+	}
+	blocks := len(x) / l.planes / blockCols
+	dst := make([]int8, blocks*l.formBytes)
+	l.form(dst, x, blocks)
+	return dst
+}
+
+// values returns what sums [2][P][R] stand for, [2][R].
+func (l *linear) values(sums []int32) []int64 {
+	v := make([]int64, 2*l.rows)
+	for i := range v {
+		for p, at := 0, i/l.rows*l.planes*l.rows+i%l.rows; p < l.planes; p++ {
+			v[i] += int64(sums[at+p*l.rows]) << (8 * p)
+		}
+	}
+	return v
+}
+
 // selfTile returns a matrix of R rows and its tile.
-func selfTile(R int) (*ternary.Matrix, []byte) {
+func selfTile(l *linear) (*ternary.Matrix, []byte) {
 	const cols = selfBlocks * blockCols
-	rng := selfRandom(R)
-	plane := func() []byte { return make([]byte, R*cols/8) }
-	m := &ternary.Matrix{Rows: R, Cols: cols, ColsPad: cols, Stride: cols / 8, BP: plane(), BN: plane(), BR: plane()}
+	rng := selfRandom(l.rows)
+	plane := func() []byte { return make([]byte, l.rows*cols/8) }
+	m := &ternary.Matrix{Rows: l.rows, Cols: cols, ColsPad: cols, Stride: cols / 8, BP: plane(), BN: plane(), BR: plane()}
 	for i := range m.BP {
 		r := rng.Uint32()
 		m.BP[i] = byte(r & (r >> 8))
 		m.BN[i] = byte(r&^(r>>8)) & byte(rng.Uint32())
 		m.BR[i] = (m.BP[i] | m.BN[i]) & byte(r>>16)
 	}
-	w := make([]byte, selfBlocks*12*R)
-	arrangeTile(w, m, 0, R, selfBlocks)
+	w := make([]byte, selfBlocks*12*l.rows)
+	l.arrange(w, m, 0, l.rows, selfBlocks)
 	return m, w
 }
 
-// selfSums are the sums of a tile by definition, from the weights themselves.
-func selfSums(m *ternary.Matrix, R, planes int, x []int8) []int32 {
-	sums := make([]int32, 2*planes*R)
-	for r := range R {
+// selfSums are the values of a tile's sums by definition, from the weights
+// themselves.
+func selfSums(m *ternary.Matrix, l *linear, x []int8) []int64 {
+	sums := make([]int64, 2*l.rows)
+	for r := range l.rows {
 		for c := range m.Cols {
 			at, bit := r*m.Stride+c/8, c%8
-			t := int32(m.BP[at]>>bit&1) - int32(m.BN[at]>>bit&1)
-			q := t * (1 - 2*int32(m.BR[at]>>bit&1))
-			for p := range planes {
-				digit := int32(x[(c/blockCols*planes+p)*blockCols+c%blockCols])
-				sums[p*R+r] += (t + 1) * digit
-				sums[(planes+p)*R+r] += (q + 1) * digit
-			}
+			t := int64(m.BP[at]>>bit&1) - int64(m.BN[at]>>bit&1)
+			q := t * (1 - 2*int64(m.BR[at]>>bit&1))
+			x := int64(activation(x, l.planes, c/blockCols, c%blockCols))
+			sums[r] += (t + 1) * x
+			sums[l.rows+r] += (q + 1) * x
 		}
 	}
 	return sums

@@ -25,17 +25,17 @@ func TestSelfTest(t *testing.T) {
 func TestSelfTestFinds(t *testing.T) {
 	for name, spoil := range map[string]func(k *kernels, v *vectors){
 		"expand": func(k *kernels, v *vectors) {
-			k.expand = func(u, w []byte, blocks int) { expandGeneric(u, w, blocks); u[8], u[12] = u[12], u[8] }
+			k.linear[1].expand = func(u, w []byte, blocks int) { expandGeneric(u, w, blocks); u[8], u[12] = u[12], u[8] }
 		},
-		"dot": func(k *kernels, v *vectors) { k.dot[2] = swapped(k.dot[2]) },
+		"dot": func(k *kernels, v *vectors) { k.linear[2].dot = swapped(k.linear[2].dot) },
 		"dotMany": func(k *kernels, v *vectors) {
-			f := k.dotMany[3]
-			k.dotMany[3] = func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
+			f := k.linear[3].dotMany
+			k.linear[3].dotMany = func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 				f(sums, u, x, blocks, columns-1, stride)
 			}
 		},
 		"finish": func(k *kernels, v *vectors) {
-			k.finish = func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
+			k.linear[1].finish = func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
 				finishGeneric(y, sums, hi, lo, planes, xsum, before, after)
 			}
 		},
@@ -105,6 +105,10 @@ func TestSelfTestFinds(t *testing.T) {
 		v := genericVectors
 		k := generic
 		k.vec = &v
+		for p := 1; p <= 3; p++ {
+			l := *k.linear[p]
+			k.linear[p] = &l
+		}
 		spoil(&k, &v)
 		err := k.selfTest()
 		if err == nil {

@@ -36,6 +36,7 @@ func commands() []*urfave.Command {
 		tokenizeCommand(),
 		planCommand(),
 		benchCommand(),
+		raceCommand(),
 		infoCommand(),
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"nrun": main})
+	testscript.Main(m, map[string]func(){"nrun": main, "fakellama": fakeLlama, "fakebench": fakeBench})
 }
 
 // TestScripts runs testdata/script. $STORY is the directory of the story model,

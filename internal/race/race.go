@@ -69,7 +69,10 @@ type Options struct {
 func Run(ctx context.Context, contestants []Contestant, r *Report, o Options) error {
 	h := &heat{contestants: contestants, r: r, o: o, runners: make([]Runner, len(contestants))}
 	defer h.close()
-	r.LoadBefore = machine.LoadAverage()
+	if r.Rounds == nil {
+		r.Rounds, r.LoadBefore = []Round{}, machine.LoadAverage()
+	}
+	r.Finish()
 	if err := h.warmUp(ctx); err != nil {
 		return err
 	}

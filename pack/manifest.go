@@ -77,24 +77,24 @@ func ParseManifest(name string, b []byte) (*Manifest, error) {
 	}
 	for file, pin := range m.Files {
 		key := fmt.Sprintf("files[%q]", file)
-		if !localName(file) {
+		if !LocalName(file) {
 			return nil, bad(key, "the name leads out of the directory", "a relative path with slashes and without \"..\"")
 		}
-		if what, want := pin.check(); what != "" {
+		if what, want := pin.Check(); what != "" {
 			return nil, bad(key, what, want)
 		}
 	}
 	if c := m.WeightsContainer; c != nil {
-		if !localName(c.File) {
+		if !LocalName(c.File) {
 			return nil, bad("weights_container", fmt.Sprintf("the name %q leads out of the directory", c.File), "a relative path with slashes and without \"..\"")
 		}
-		if what, want := c.Pin.check(); what != "" {
+		if what, want := c.Pin.Check(); what != "" {
 			return nil, bad("weights_container", what, want)
 		}
 		if p, ok := m.Files[c.File]; ok && !p.equal(c.Pin) {
 			return nil, bad("weights_container", fmt.Sprintf("%q has another size or sha256 than in files", c.File), "the same")
 		}
-		if t := c.CodedTransport; t != nil && (!localName(t.File) || t.Bytes < 0) {
+		if t := c.CodedTransport; t != nil && (!LocalName(t.File) || t.Bytes < 0) {
 			return nil, bad("weights_container.coded_transport", fmt.Sprintf("the name is %q, bytes is %d", t.File, t.Bytes), "a relative path and a size")
 		}
 	}
@@ -121,8 +121,8 @@ func jsonError(name string, b []byte, err error) error {
 	return e
 }
 
-// check returns what is wrong with a pin and what was expected.
-func (p Pin) check() (found, expected string) {
+// Check returns what is wrong with a pin and what was expected.
+func (p Pin) Check() (found, expected string) {
 	if p.Bytes < 0 {
 		return fmt.Sprintf("bytes is %d", p.Bytes), "0 or more"
 	}
@@ -136,9 +136,9 @@ func (p Pin) equal(q Pin) bool {
 	return p.Bytes == q.Bytes && strings.EqualFold(p.SHA256, q.SHA256)
 }
 
-// localName reports whether name is a path inside a directory on every system:
+// LocalName reports whether name is a path inside a directory on every system:
 // no "..", no root, no drive letter or backslash, no control characters.
-func localName(name string) bool {
+func LocalName(name string) bool {
 	return name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
 }

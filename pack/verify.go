@@ -189,7 +189,7 @@ func BuildManifest(ctx context.Context, dir, container string, progress Progress
 			return err
 		}
 		if name := filepath.ToSlash(rel); st.Mode().IsRegular() && name != ManifestName {
-			if !localName(name) {
+			if !LocalName(name) {
 				return fmt.Errorf("the name %q cannot be used on every system", name)
 			}
 			sizes[name] = st.Size()

@@ -33,6 +33,7 @@ func commands() []*urfave.Command {
 		chatCommand(),
 		verifyCommand(),
 		trajectoryCommand(),
+		certifyCommand(),
 		tokenizeCommand(),
 		planCommand(),
 		benchCommand(),

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli/clitest"
 )
@@ -58,4 +61,12 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
 	return cmd
+}
+
+// quietContext is a command's context without flags or output.
+func quietContext(t *testing.T) *urfave.Context {
+	t.Helper()
+	c := urfave.NewContext(&urfave.App{Writer: io.Discard, ErrWriter: io.Discard}, flag.NewFlagSet("test", flag.ContinueOnError), nil)
+	c.Context = t.Context()
+	return c
 }

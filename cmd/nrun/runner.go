@@ -146,7 +146,11 @@ func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error)
 
 // runOptions reads the flags that say how a model is run.
 func runOptions(c *urfave.Context) (o backend.Options, err error) {
-	if o.Activations, err = backend.ParseActivations(c.String("activations")); err != nil {
+	// A command without the flag runs what is proven.
+	if o.Activations = backend.Exact; c.String("activations") != "" {
+		o.Activations, err = backend.ParseActivations(c.String("activations"))
+	}
+	if err != nil {
 		return o, cli.Usagef("", "--activations: %s", err)
 	}
 	if o.KV, err = backend.ParseKV(c.String("kv")); err != nil {

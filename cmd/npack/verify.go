@@ -30,13 +30,16 @@ func verifyCommand() *urfave.Command {
 			"(.tv4z) every block too, without writing the container. Compares it with what\n" +
 			"MANIFEST.json, SHA256SUMS and FILE.sha256 beside it say; of a DIR all files that they name.\n" +
 			"Files that are named and not here do not fail, the container aside.\n\n" +
+			"With --certificate, DIR must also be what nrun certify proved: manifest, files, weights and, if a\n" +
+			"signer is named, the signature beside the certificate (FILE.sig or FILE.minisig).\n\n" +
 			"Exit status: 0 whole, 3 other bytes than pinned, 4 corrupt, 5 incomplete, 7 not a model.\n\n" +
-			cli.Examples("npack verify model.bin", "npack verify pack/", "npack verify -q pack/ && echo whole"),
-		Flags: []urfave.Flag{
+			cli.Examples("npack verify model.bin", "npack verify pack/", "npack verify -q pack/ && echo whole",
+				"npack verify --certificate pack/certificate.json --allowed-signers signers.txt pack/"),
+		Flags: append(certificateFlags(), []urfave.Flag{
 			&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "threads for reading all weights", DefaultText: "one a core"},
 			jsonFlag(),
 			quietFlag("print nothing unless it fails"),
-		},
+		}...),
 		Action: verify,
 	}
 }
@@ -89,6 +92,10 @@ func verify(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
+	signer, err := readSigner(c)
+	if err != nil {
+		return err
+	}
 	container, err := formats.Container(args[0])
 	if err != nil {
 		return err
@@ -97,7 +104,15 @@ func verify(c *urfave.Context) error {
 	if container != args[0] {
 		v.dir = args[0] // the container may be in a directory below
 	}
-	err = v.run(c, container != args[0])
+	if c.String("certificate") != "" {
+		if container == args[0] {
+			return cli.Usagef("name the pack directory", "a certificate is of a directory, %q is a file", args[0])
+		}
+		err = v.checkCertificate(c, signer)
+	}
+	if err == nil {
+		err = v.run(c, container != args[0])
+	}
 	v.OK = err == nil
 	if err != nil {
 		v.Error = err.Error()

@@ -61,7 +61,8 @@ func signMinisign(ctx context.Context, data []byte, key string, in io.Reader, er
 	cmd := exec.CommandContext(ctx, "minisign", "-S", "-s", key, "-m", file, "-x", file+ExtMinisign, "-t", Namespace)
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, errs, io.MultiWriter(errs, &said)
-	if err := toolError(cmd, cmd.Run(), said.String()); err != nil {
+	err = cmd.Run()
+	if err := toolError(cmd, err, said.String()); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(file + ExtMinisign)
@@ -71,7 +72,8 @@ func signMinisign(ctx context.Context, data []byte, key string, in io.Reader, er
 func tool(cmd *exec.Cmd, data []byte) ([]byte, error) {
 	var out, said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(data), &out, &said
-	return out.Bytes(), toolError(cmd, cmd.Run(), said.String()+out.String())
+	err := cmd.Run()
+	return out.Bytes(), toolError(cmd, err, said.String()+out.String())
 }
 
 // toolError words what a program that failed said.

@@ -16,9 +16,10 @@ import (
 	"npack/internal/cli/clitest"
 )
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"nrun": main, "fakellama": fakeLlama, "fakebench": fakeBench})
-}
+// programs are what tests can start as processes of their own.
+var programs = map[string]func(){"nrun": main, "fakellama": fakeLlama, "fakebench": fakeBench}
+
+func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestScripts runs testdata/script. $STORY is the directory of the story model,
 // $DRAFT that of its draft and $CASES that of the users' cases; "exits N
@@ -54,7 +55,13 @@ func nrun(stdin string, args ...string) (code int, stdout, stderr string) {
 // (see TestMain).
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := exec.LookPath("nrun")
+	return program(t, "nrun", args...)
+}
+
+// program returns a process of one of TestMain's programs.
+func program(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,8 @@ type matrix struct {
 // roundUp returns the multiple of n that is not below x.
 func roundUp(x, n int) int { return (x + n - 1) / n * n }
 
-// arrangeCodes is [linear].arrange for any R. A block has parts A, B and Z of 4R
-// bytes. Byte 4r+k of a part belongs to row r, and
+// arrangeCodes is [linear].arrange for any R, and what arrangeTiles does faster. A
+// block has parts A, B and Z of 4R bytes. Byte 4r+k of a part belongs to row r, and
 //
 //	bits 2s+1, 2s of A: bp, nz̄ of column 4s+k          (s = 0..3)
 //	bits 2s+1, 2s of B: bp, nz̄ of column 16+4s+k

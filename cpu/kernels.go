@@ -101,7 +101,7 @@ func codeLinears(rows int, dot [4]func(sums []int32, w []byte, x []int8, blocks 
 	for p := 1; p <= 3; p++ {
 		set[p] = &linear{
 			planes: p, rows: rows, maxCols: codeCols,
-			arrange: arrangeCodes, formBytes: p * blockCols, dot: dot[p], expand: expand, dotMany: dotMany[p], finish: finish,
+			arrange: arrangeTiles, formBytes: p * blockCols, dot: dot[p], expand: expand, dotMany: dotMany[p], finish: finish,
 		}
 	}
 	return set

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"time"
 )
@@ -61,6 +63,7 @@ type Result struct {
 	StopID   int32  // the stop id that ended the answer, or -1
 	StopText string // the stop string that ended it, or ""
 	Timings
+	Draft *DraftStats // nil without a drafter
 }
 
 // Timings says what an answer cost.
@@ -68,7 +71,8 @@ type Timings struct {
 	Prompt  int           // tokens of the prompt
 	Cached  int           // those of them that were in the cache already
 	Prefill time.Duration // for the others, until the first logits were there
-	Steps   int           // decoding steps: calls of Forward for one token
+	Steps   int           // decoding steps: tokens of the answer that went through the model
+	Passes  int           // calls of Forward for them: as many, or with a drafter fewer
 	Decode  time.Duration // for the steps, with choosing and showing tokens
 }
 
@@ -98,6 +102,9 @@ func (s *Session) Generate(ctx context.Context, r Request) (Result, error) {
 	}
 	start := time.Now()
 	cached, err := s.Prefill(ctx, r.Prompt, r.Progress)
+	if d := s.draft; d != nil && err == nil {
+		d.begin(ctx, s, r.Prompt)
+	}
 	res.Cached, res.Prefill = cached, time.Since(start)
 	if err == nil {
 		room := s.Window() - len(r.Prompt) + 1 // the last token need not be stored
@@ -107,6 +114,11 @@ func (s *Session) Generate(ctx context.Context, r Request) (Result, error) {
 		res.IDs = make([]int32, 0, room)
 		start = time.Now()
 		err = s.decode(ctx, &r, &res)
+		if d := s.draft; d != nil {
+			err = errors.Join(err, d.settle(s))
+			stats := d.stats
+			res.Draft = &stats
+		}
 		res.Decode = time.Since(start)
 	}
 	if err != nil && ctx.Err() != nil {
@@ -136,11 +148,11 @@ func (s *Session) decode(ctx context.Context, r *Request, res *Result) error {
 		case len(res.IDs) == r.MaxTokens:
 			res.Finish = FinishLength
 			return out.flush()
-		case s.seq.Len() == s.seq.Cap():
+		case len(s.ids) == s.seq.Cap():
 			res.Finish = FinishContext
 			return out.flush()
 		}
-		if err := s.forward(ctx, res.IDs[len(res.IDs)-1:], true); err != nil {
+		if err := s.step(ctx, r, res); err != nil {
 			if ctx.Err() != nil {
 				if flushErr := out.flush(); flushErr != nil {
 					return flushErr
@@ -148,8 +160,29 @@ func (s *Session) decode(ctx context.Context, r *Request, res *Result) error {
 			}
 			return err
 		}
-		res.Steps++
 	}
+}
+
+// step makes s.logits those after the last token of the answer.
+func (s *Session) step(ctx context.Context, r *Request, res *Result) error {
+	ran, err := true, error(nil)
+	if n := len(res.IDs); s.draft != nil {
+		left := math.MaxInt
+		if r.MaxTokens > 0 {
+			left = r.MaxTokens - n
+		}
+		ran, err = s.draft.step(ctx, s, res.IDs[n-1], left)
+	} else {
+		err = s.forward(ctx, res.IDs[n-1:], true)
+	}
+	if err != nil {
+		return err
+	}
+	res.Steps++
+	if ran {
+		res.Passes++
+	}
+	return nil
 }
 
 // output is the way of tokens to the caller: detokenizer, stop strings, Emit.

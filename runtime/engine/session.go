@@ -16,6 +16,7 @@ type Session struct {
 	ids     []int32   // the tokens in seq, with room for one more than it holds
 	logits  []float32 // [Vocab], of the token after ids
 	sampler Sampler
+	draft   *drafting // nil: every pass is one token
 
 	run   [1]backend.Run // kept here so that a step allocates nothing
 	want  [1]int

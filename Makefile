@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -22,12 +22,25 @@ try: build ## build, inspect the embedded model's file, let it tell a story, pro
 	$(BIN)/nrun verify
 	$(BIN)/nrun verify testdata/storydraft
 
+certify: build ## the release gate on every format of the story model, then drafted against plain decode
+	rm -rf dist/certify && mkdir -p dist/certify
+	cp testdata/story/*.* dist/certify/ && rm dist/certify/story.go dist/certify/MANIFEST.json
+	$(BIN)/npack to-gguf -q dist/certify dist/certify/story.gguf
+	$(BIN)/npack manifest -q dist/certify
+	$(BIN)/nrun certify dist/certify --battery story
+	$(BIN)/npack verify --certificate dist/certify/certificate.json dist/certify
+	$(GO) test -count 1 -v -run Drafted ./runtime/engine
+
+# Its module holds the types of Kubernetes, which the programs do not need.
+deploy-check: ## the example manifests, decoded strictly and run
+	$(GO) test -C deploy/_check ./...
+
 info:
 	@$(GO) version
 	@uname -srm
 	@$(GO) run ./cmd/nrun info
 
-check: info lint generate build cross test race subnormals noasm arm64 ## all that must pass
+check: info lint generate build cross test race subnormals noasm arm64 deploy-check ## all that must pass
 
 lint:
 	@bad=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$bad" || { echo "$$bad"; echo 'gofmt would change these files'; exit 1; }

@@ -35,7 +35,7 @@ func chatCommand() *urfave.Command {
 			&urfave.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "end an answer before `TEXT` comes up; may be given again"},
 			&urfave.StringFlag{Name: "load", Usage: "go on with the chat saved in `FILE`"},
 			&urfave.BoolFlag{Name: "no-history", Usage: "keep what is typed out of the history file"},
-		}, samplingFlags(), runFlags(), []urfave.Flag{quietFlag("print answers and errors alone")}),
+		}, samplingFlags(), draftFlags(), runFlags(), []urfave.Flag{quietFlag("print answers and errors alone")}),
 		Action: chatAction,
 	}
 }
@@ -61,10 +61,11 @@ func chatAction(c *urfave.Context) error {
 		return err
 	}
 	defer r.Close()
-	if k.session, err = r.Engine.NewSession(r.Window.Tokens); err != nil {
+	var closeSession func()
+	if k.session, closeSession, err = r.session(r.Window.Tokens); err != nil {
 		return err
 	}
-	defer k.session.Close()
+	defer closeSession()
 	k.runner = r
 
 	in, err := openInput(c, commandNames())

@@ -236,8 +236,9 @@ func expandHome(path string) (string, error) {
 
 // chatStats adds up what the answers cost.
 type chatStats struct {
-	answers, read, cached, steps, written int
-	prefill, decode                       time.Duration
+	answers, read, cached, steps, passes, written int
+	prefill, decode                               time.Duration
+	draft                                         *engine.DraftStats // nil without a draft
 }
 
 func (s *chatStats) add(r *engine.Result) {
@@ -248,15 +249,23 @@ func (s *chatStats) add(r *engine.Result) {
 	s.written += len(r.IDs)
 	s.prefill += r.Prefill
 	s.decode += r.Decode
+	s.passes += r.Passes
+	if r.Draft != nil {
+		if s.draft == nil {
+			s.draft = &engine.DraftStats{}
+		}
+		s.draft.Add(r.Draft)
+	}
 }
 
 func (k *conversation) printStats(context.Context, string) error {
 	s := &k.stats
-	t := engine.Timings{Prompt: s.read, Prefill: s.prefill, Steps: s.steps, Decode: s.decode}
+	t := engine.Timings{Prompt: s.read, Prefill: s.prefill, Steps: s.steps, Passes: s.passes, Decode: s.decode}
 	fmt.Fprintf(k.err, "context:  %d of %d tokens\n", len(k.session.Tokens()), k.session.Window())
 	fmt.Fprintf(k.err, "answers:  %d\n", s.answers)
 	fmt.Fprintf(k.err, "read:     %d tokens, %.1f tokens/s; %d more were in the cache\n", s.read, t.PrefillRate(), s.cached)
 	fmt.Fprintf(k.err, "written:  %d tokens, %.1f tokens/s\n", s.written, t.DecodeRate())
+	k.runner.Draft.print(k.err, "          ", &t, s.draft)
 	fmt.Fprintf(k.err, "sampling: %s\n", describe(&k.sampling))
 	return nil
 }

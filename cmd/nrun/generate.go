@@ -31,7 +31,8 @@ func generateCommand() *urfave.Command {
 			`nrun generate -p "Once upon a time" -n 100`,
 			`nrun generate --chat -p "Tell me a story about a fox." --temperature 0.7 --top-p 0.9 --seed 1`,
 			`nrun generate ~/models/pack --file prompt.txt -q > answer.txt`,
-			`nrun generate --ids 4094,2587,198 -n 8`),
+			`nrun generate --ids 4094,2587,198 -n 8`,
+			`nrun generate ~/models/8b --draft ~/models/0.6b --memory-limit 6GiB --file prompt.txt`),
 		Flags: slices.Concat(textFlags("to continue"), []urfave.Flag{
 			&urfave.IntFlag{Name: "n", Value: 256, Usage: "stop after `N` tokens; 0: at the end of the context"},
 			&urfave.StringFlag{Name: "ids", Usage: "prompt as token ids, `ID,ID,…`; the answer comes as ids too"},
@@ -41,7 +42,7 @@ func generateCommand() *urfave.Command {
 			&urfave.StringFlag{Name: "think", Usage: "`on` or off: whether the model may think before it answers, with --chat"},
 			&urfave.StringSliceFlag{Name: "stop", KeepSpace: true, Usage: "end before `TEXT` comes up; may be given again"},
 			&urfave.BoolFlag{Name: "ignore-eos", Usage: "go on where the model would end the text"},
-		}, samplingFlags(), runFlags(), []urfave.Flag{quietFlag("print the text alone"), jsonFlag()}),
+		}, samplingFlags(), draftFlags(), runFlags(), []urfave.Flag{quietFlag("print the text alone"), jsonFlag()}),
 		Action: generate,
 	}
 }
@@ -89,11 +90,11 @@ func generate(c *urfave.Context) error {
 	if len(req.Prompt) <= room && req.MaxTokens > 0 {
 		room = min(room, len(req.Prompt)+req.MaxTokens)
 	}
-	s, err := r.Engine.NewSession(room)
+	s, closeSession, err := r.session(room)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer closeSession()
 
 	w := &answerWriter{w: c.App.Writer, ids: c.IsSet("ids"), json: c.Bool("json")}
 	req.Emit = w.emit
@@ -271,6 +272,7 @@ type answer struct {
 	Threads     int           `json:"threads"`
 	Context     window        `json:"context"`
 	Timings     answerTimings `json:"timings"`
+	Draft       *drafted      `json:"draft,omitempty"`
 }
 
 type answerTimings struct {
@@ -292,6 +294,7 @@ func newAnswer(r *runner, req *engine.Request, res *engine.Result, text string) 
 		Backend: r.Backend, Activations: o.Activations.String(), KV: o.KV.String(), Threads: o.Threads, Context: r.Window,
 		Timings: answerTimings{r.Load.Seconds(), res.Prompt - res.Cached, res.Cached, res.Prefill.Seconds(), res.PrefillRate(), res.Steps, res.Decode.Seconds(), res.DecodeRate()},
 	}
+	a.Draft = newDrafted(r.Draft, &res.Timings, res.Draft)
 	if a.IDs == nil {
 		a.IDs = []int32{}
 	}
@@ -311,6 +314,7 @@ func printStats(w io.Writer, r *runner, req *engine.Request, res *engine.Result)
 	fmt.Fprintf(w, "nrun: context of %d tokens: %s\n", r.Window.Tokens, r.Window.Why)
 	fmt.Fprintf(w, "nrun: load %s; prompt %d tokens, %.1f tokens/s; answer %d tokens, %.1f tokens/s; ended by %s\n",
 		r.Load.Round(time.Millisecond), res.Prompt, res.PrefillRate(), len(res.IDs), res.DecodeRate(), ending(r.tok, res))
+	r.Draft.print(w, "nrun: ", &res.Timings, res.Draft)
 }
 
 // ending names what ended an answer.

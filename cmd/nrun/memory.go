@@ -30,10 +30,11 @@ type window struct {
 // need is what decides how long a context is: what is asked for, and what there
 // is to take.
 type need struct {
-	asked   int   // tokens; 0: as many as fit
-	limit   int64 // bytes, of --memory-limit; 0 without
-	program int64 // bytes that this process takes without a model
-	most    int64 // bytes that a model may take; below 0: unknown
+	asked   int    // tokens; 0: as many as fit
+	limit   int64  // bytes, of --memory-limit; 0 without
+	program int64  // bytes that this process takes without a model
+	most    int64  // bytes that a model may take; below 0: unknown
+	draft   *draft // that has to fit beside the model, or nil
 
 	room, source string // of most, to people
 }
@@ -80,19 +81,24 @@ func (n *need) largest(b backend.Backend, m *ternary.Model, o backend.Options) i
 	if n.most < 0 {
 		return engine.ModelContext(&m.Config)
 	}
-	return engine.LargestContext(b, m, o, n.most)
+	return engine.LargestContext(&m.Config, func(context int) bool { return n.takes(b, m, o, context) <= n.most })
+}
+
+// takes is what the model and its draft take with a context.
+func (n *need) takes(b backend.Backend, m *ternary.Model, o backend.Options, context int) int64 {
+	return engine.NewPlan(b, m, o, context).Total() + n.draft.bytes(b, o, m.Vocab, context)
 }
 
 // window returns the context asked for, which must be possible, or one that
 // fits: all the model was made for or, where memory is short, less.
 func (n *need) window(b backend.Backend, m *ternary.Model, o backend.Options) (window, error) {
 	most, largest := engine.ModelContext(&m.Config), n.largest(b, m, o)
-	takes := func(context int) string { return cli.Size(engine.NewPlan(b, m, o, context).Total()) }
+	takes := func(context int) string { return cli.Size(n.takes(b, m, o, context)) }
 	switch {
 	case n.asked > most:
 		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", most), "-c %d: the model was made for %d tokens", n.asked, most)
 	case largest == 0:
-		return window{}, cli.WithHint(fmt.Errorf("the model needs %s of memory; %s: %w", takes(max(n.asked, 1)), n.room, pack.ErrNoSpace),
+		return window{}, cli.WithHint(fmt.Errorf("%s %s of memory; %s: %w", n.draft.needs(), takes(max(n.asked, 1)), n.room, pack.ErrNoSpace),
 			"nrun plan shows what needs it")
 	case n.asked > largest:
 		hint := fmt.Sprintf("use -c %d or less", largest)

@@ -98,6 +98,7 @@ type runner struct {
 	Backend string
 	Kernels string // of the processor, "" if the backend has none
 	Window  window
+	Draft   *draft        // nil without --draft
 	Load    time.Duration // opening, checking and preparing the weights
 }
 
@@ -115,22 +116,35 @@ func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error)
 	if err != nil {
 		return nil, err
 	}
-	need, err := readNeed(c)
-	if err != nil {
-		return nil, err
-	}
 	e, b, _, err := chooseBackend(name, kernel)
-	if err != nil {
-		return nil, err
-	}
-	m, err := p.Model()
 	if err != nil {
 		return nil, err
 	}
 	if err := p.runnable(); err != nil {
 		return nil, err
 	}
-	w, err := need.window(b, m, o)
+	d, err := readDraft(c, p)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.openBoth(c, e, b, o, d)
+	if err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	r.Load = time.Since(start)
+	return r, nil
+}
+
+// openBoth makes room for the model and its draft, which may be nil, and loads
+// them.
+func (p *packOf) openBoth(c *urfave.Context, e *backendEntry, b backend.Backend, o backend.Options, d *draft) (*runner, error) {
+	need, err := readNeed(c)
+	if err != nil {
+		return nil, err
+	}
+	need.draft = d
+	w, err := need.window(b, p.src.Model(), o)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +155,11 @@ func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error)
 	if err != nil {
 		return nil, err
 	}
-	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Kernels: kernelsOf(b), Window: w, Load: time.Since(start)}, nil
+	if err := d.load(c, e, b, o); err != nil {
+		_ = inst.Close()
+		return nil, fmt.Errorf("--draft: %w", err)
+	}
+	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Kernels: kernelsOf(b), Window: w, Draft: d}, nil
 }
 
 // runOptions reads the flags that say how a model is run.
@@ -201,8 +219,8 @@ func (p *packOf) load(c *urfave.Context, e *backendEntry, b backend.Backend, o b
 	return nil, fmt.Errorf("%q: %w", p.Name, p.src.Place(err))
 }
 
-// Close unloads the model; the pack stays open.
-func (r *runner) Close() error { return r.Instance.Close() }
+// Close unloads the model and its draft; the pack stays open.
+func (r *runner) Close() error { return errors.Join(r.Draft.Close(), r.Instance.Close()) }
 
 // contextHint adds the next thing to type to the error for a prompt that does
 // not fit.

@@ -43,6 +43,21 @@ type DraftStats struct {
 // drafted.
 func (d *DraftStats) Acceptance() float64 { return float64(d.Accepted) / float64(max(1, d.Drafted)) }
 
+// Add adds another answer's.
+func (d *DraftStats) Add(o *DraftStats) {
+	d.Drafted += o.Drafted
+	d.Accepted += o.Accepted
+	d.Plain += o.Plain
+	for i, n := range o.Kept {
+		d.Kept[i] += n
+	}
+	d.Read += o.Read
+	d.Time += o.Time
+	if o.Err != nil {
+		d.Err = o.Err
+	}
+}
+
 // Draft lets by draft the session's answers, length tokens at a time or, with
 // length 0, as many as pay: the number follows from how many were accepted of
 // late and from what passes of each length and drafting are measured to cost,

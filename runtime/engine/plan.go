@@ -58,11 +58,15 @@ const MaxContext = 1 << 20
 // ModelContext is the longest context that a model of geometry c can have.
 func ModelContext(c *ternary.Config) int { return min(c.MaxPosition, MaxContext) }
 
-// LargestContext is the most tokens of context that the model was made for and
-// whose plan's total is at most limit bytes; it may be 0.
-func LargestContext(b backend.Backend, m *ternary.Model, o backend.Options, limit int64) int {
-	return sort.Search(ModelContext(&m.Config), func(n int) bool { return NewPlan(b, m, o, n+1).Total() > limit })
+// LargestContext is the most tokens of context that a model of geometry c can
+// have and that fits, which must be true up to some length; it may be 0.
+func LargestContext(c *ternary.Config, fits func(context int) bool) int {
+	return sort.Search(ModelContext(c), func(n int) bool { return !fits(n + 1) })
 }
+
+// DraftBytes is what [Session.Draft] takes for a model with a vocabulary of
+// vocab tokens: the logits of a pass. A draft model has a plan of its own.
+func DraftBytes(vocab int) int64 { return (MaxDraft + 1) * int64(vocab) * 4 }
 
 // WeightBytes is the size of all tensors of m in memory, also of one that is not
 // there yet (see [ternary.Model.Rows]).

@@ -64,7 +64,7 @@ func TestLargestContext(t *testing.T) {
 					t.Errorf("%s: weights of %d bytes", n.Name, w)
 				}
 				for _, free := range []int64{0, w, w + 1<<20, w + 5<<20 + 1, w + 1<<24} {
-					n := LargestContext(b, m, o, free)
+					n := LargestContext(&m.Config, fits(b, m, o, free))
 					if p := NewPlan(b, m, o, n); n > 0 && p.Total() > free {
 						t.Errorf("%v: %d tokens take %d bytes, %d are free", kv, n, p.Total(), free)
 					}
@@ -73,10 +73,14 @@ func TestLargestContext(t *testing.T) {
 					}
 				}
 				m.MaxPosition = 17
-				if n := LargestContext(b, m, o, 1<<40); n != 17 {
+				if n := LargestContext(&m.Config, fits(b, m, o, 1<<40)); n != 17 {
 					t.Errorf("%v: %d tokens, the model was made for 17", kv, n)
 				}
 			}
 		}
 	}
+}
+
+func fits(b backend.Backend, m *ternary.Model, o backend.Options, limit int64) func(int) bool {
+	return func(n int) bool { return NewPlan(b, m, o, n).Total() <= limit }
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"npack/internal/certificate"
@@ -26,28 +28,42 @@ const tinyBattery = `{"format":"npack-battery","version":1,"name":"tiny","steps"
 {"class":"prose","text":"Once upon a time"},
 {"class":"chat","text":"<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n"}]}`
 
+// packFiles are the files of storyPack, made once.
+var packFiles = sync.OnceValues(func() (map[string][]byte, error) {
+	files := map[string][]byte{"battery.json": []byte(tinyBattery)}
+	const dir = "../../testdata/story"
+	for _, name := range []string{"story.bin", "story.tv4z", "tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja", "vocab.json", "merges.txt"} {
+		var err error
+		if files[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	tok, err := tokens.FromPack(dir, 4096)
+	if err != nil {
+		return nil, err
+	}
+	f, err := native.OpenBytes("story.bin", story.Container)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = fv5.Write(&out, f.Model(), fv5.Options{Name: "story", Tokenizer: tok})
+	files["story.gguf"] = out.Bytes()
+	return files, err
+})
+
 // storyPack makes a pack directory with the story model as container, coded
 // transport and GGUF, and with a short battery.
 func storyPack(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"story.bin", "story.tv4z", "tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja", "vocab.json", "merges.txt"} {
-		data, err := os.ReadFile(filepath.Join("../../testdata/story", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, dir, name, data)
-	}
-	write(t, dir, "battery.json", []byte(tinyBattery))
-	var out bytes.Buffer
-	tok, err := tokens.FromPack(dir, 4096)
+	files, err := packFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fv5.Write(&out, storyModel(t), fv5.Options{Name: "story", Tokenizer: tok}); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	for name, data := range files {
+		write(t, dir, name, data)
 	}
-	write(t, dir, "story.gguf", out.Bytes())
 	pin(t, dir, "story.bin")
 	return dir
 }
@@ -308,5 +324,50 @@ func TestCertifyShards(t *testing.T) {
 		if code, _, stderr := nrun("", "certify", dir, "--shard="+s); code != 2 {
 			t.Errorf("--shard %s: exit %d: %s", s, code, stderr)
 		}
+	}
+}
+
+// TestCertifySign: a certificate is written with its signature or not at all,
+// and never beside a signature of other bytes.
+func TestCertifySign(t *testing.T) {
+	if _, err := exec.LookPath("ssh-keygen"); err != nil {
+		t.Skip("SKIP: ssh-keygen is not installed")
+	}
+	dir := storyPack(t)
+	key := filepath.Join(t.TempDir(), "key")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cert := filepath.Join(dir, certificate.Name)
+	there := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	for _, tc := range []struct {
+		args          []string
+		code          int
+		cert, signed  bool
+		stdout, error string
+	}{
+		{[]string{"--sign", key + ".none"}, 1, false, false, "", "no such file"},
+		{[]string{"--sign", "certify_test.go"}, 1, false, false, "", "ssh-keygen: "},
+		{[]string{"--sign", key, "-o", "-"}, 2, false, false, "", "--sign has no place"},
+		{[]string{"--sign", key}, 0, true, true, "signed in ", ""},
+		{[]string{"--force"}, 0, true, false, "wrote ", ""},
+		{[]string{"--force", "--sign", key, "--json"}, 0, true, true, `"format": "npack-certificate"`, ""},
+	} {
+		code, stdout, stderr := nrun("", append([]string{"certify", dir}, tc.args...)...)
+		if code != tc.code || !strings.Contains(stdout, tc.stdout) || !strings.Contains(stderr, tc.error) {
+			t.Errorf("%v: exit %d: %s%s", tc.args, code, stdout, stderr)
+		}
+		if there(cert) != tc.cert || there(cert+certificate.ExtSSH) != tc.signed {
+			t.Errorf("%v: certificate %v, signature %v", tc.args, there(cert), there(cert+certificate.ExtSSH))
+		}
+	}
+	pub, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "certificate-signers", append([]byte("me "), pub...))
+	s := certificate.Signer{AllowedSigners: filepath.Join(dir, "certificate-signers")}
+	if who, err := s.Check(t.Context(), cert, read(t, dir, certificate.Name)); who != "me" || err != nil {
+		t.Error(who, err)
 	}
 }

@@ -38,6 +38,7 @@ func commands() []*urfave.Command {
 		planCommand(),
 		benchCommand(),
 		raceCommand(),
+		acceptanceCommand(),
 		infoCommand(),
 	}
 }

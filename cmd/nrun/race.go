@@ -26,12 +26,13 @@ func raceCommand() *urfave.Command {
 			"others ends the race (exit status 3) before a rate counts. Then come medians, ranges,\n" +
 			"and whether the sets of rates overlap. docs/race.md describes protocol and file.\n\n" +
 			"Keys of a contestant that nrun runs: model (default: MODEL), backend, kernel,\n" +
-			"activations, kv and threads.\n" +
+			"activations, kv, threads, draft (a model, or lookup) and draft-length (1 to 7, or auto).\n" +
 			"Of another program: server, a command that starts what speaks llama.cpp's /completion,\n" +
 			"with {port} for a free port; url, where it listens, or one that runs already; request,\n" +
 			"a JSON object with more fields for it; bench, the beginning of a llama-bench command.\n" +
 			"Of all: speed-only=yes lets a rate count although the tokens differ, and says so.\n\n" + cli.Examples(
 			"nrun race --run 'vector: backend=cpu' --run 'plain: kernel=generic'",
+			"nrun race ~/models/pack --run 'plain:' --run 'drafted: draft=~/models/small' -o race.json --plot race.png",
 			"nrun race ~/models/pack --run 'pack:' --run 'gguf: model=model.gguf' --rounds 9",
 			"nrun race ~/models/pack --run 'nrun:' --run 'llama: server=\"llama-server -m model.gguf --port {port}\"'",
 			"nrun race ~/models/pack --run 'nrun:' --run 'llama: bench=\"llama-bench -m model.gguf -t 8\"'",

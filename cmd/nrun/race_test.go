@@ -152,6 +152,25 @@ func TestRaceFormats(t *testing.T) {
 	}
 }
 
+// Drafted contestants make the same tokens, and every pass gives one more than it
+// kept.
+func TestRaceDrafted(t *testing.T) {
+	r := runRaceJSON(t, "--run", "plain:", "--run", "model: draft=../../testdata/storydraft draft-length=3", "--run", "auto: draft=../../testdata/storydraft", "--run", "lookup: draft=lookup draft-length=7",
+		"--rounds", "1", "--class", "prose,long context", "-n", "24")
+	for i, c := range r.Identity.Results[1:] {
+		w := r.Rounds[0].Samples[i+1].Total
+		if c.Status != race.Equal || w.Passes+w.Kept != w.Tokens || w.Kept > w.Drafted || w.Passes == 0 {
+			t.Errorf("%+v, %+v", c, w)
+		}
+	}
+	if w := r.Rounds[0].Samples[1].Total; w.Kept < w.Tokens/3 || w.DraftSeconds <= 0 {
+		t.Errorf("the draft is kept less than the model card says: %+v", w)
+	}
+	if w := r.Rounds[0].Samples[0].Total; w.Passes != 0 || r.Contestants[2].DraftLength != "auto" {
+		t.Errorf("plain: %+v", w)
+	}
+}
+
 // quoteWord keeps a path in one word of a definition.
 func quoteWord(s string) string { return `"` + s + `"` }
 
@@ -212,9 +231,16 @@ func TestRaceResume(t *testing.T) {
 	}
 }
 
-// Every field of the file is in docs/race.md, and every one there is a field.
+// Every field of the JSON forms is in their documents, and every one there is a
+// field.
 func TestRaceSchema(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/race.md")
+	testSchema(t, "race.md", reflect.TypeFor[race.Report](), raceShapes)
+	testSchema(t, "acceptance.md", reflect.TypeFor[acceptanceReport](), map[string]reflect.Type{"CLASS": reflect.TypeFor[acceptanceClass]()})
+}
+
+func testSchema(t *testing.T, name string, form reflect.Type, shapes map[string]reflect.Type) {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,35 +260,36 @@ func TestRaceSchema(t *testing.T) {
 		}
 	}
 	fields := map[string]bool{}
-	walkFields(fields, "", reflect.TypeFor[race.Report]())
-	for name, shape := range raceShapes {
-		walkFields(fields, name, shape)
+	walkFields(fields, "", form, shapes)
+	for path, shape := range shapes {
+		walkFields(fields, path, shape, shapes)
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(written)), slices.Sorted(maps.Keys(fields))); diff != "" {
-		t.Errorf("docs/race.md (-) and the file (+): %s", diff)
+		t.Errorf("docs/%s (-) and the form (+): %s", name, diff)
 	}
 }
 
 // raceShapes are the objects that the file has at several places.
 var raceShapes = map[string]reflect.Type{"WORK": reflect.TypeFor[race.Work](), "RANGE": reflect.TypeFor[race.Range](), "CLOCK": reflect.TypeFor[machine.Clock]()}
 
-// walkFields collects the JSON paths of a type: "rounds[].order".
-func walkFields(fields map[string]bool, path string, t reflect.Type) {
+// walkFields collects the JSON paths of a type: "rounds[].order". Where it comes
+// to a shape, it stops.
+func walkFields(fields map[string]bool, path string, t reflect.Type, shapes map[string]reflect.Type) {
 	switch t.Kind() {
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Struct {
-			walkFields(fields, path+"[]", t.Elem())
+			walkFields(fields, path+"[]", t.Elem(), shapes)
 			return
 		}
 	case reflect.Struct:
-		if shape := slices.Collect(maps.Values(raceShapes)); slices.Contains(shape, t) && raceShapes[path] == nil {
+		if slices.Contains(slices.Collect(maps.Values(shapes)), t) && shapes[path] == nil {
 			break
 		}
 		for i := range t.NumField() {
 			f := t.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if !f.Anonymous { // of which the document speaks at its shape
-				walkFields(fields, strings.TrimPrefix(path+"."+name, "."), f.Type)
+				walkFields(fields, strings.TrimPrefix(path+"."+name, "."), f.Type, shapes)
 			}
 		}
 		return

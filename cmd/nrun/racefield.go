@@ -32,7 +32,8 @@ type ownContestant struct {
 	backend backend.Backend
 	options backend.Options
 	model   *ternary.Model
-	room    int // tokens of the longest text
+	draft   *drafting // nil: none
+	room    int       // tokens of the longest text
 }
 
 // newField opens the models of r's contestants and completes their definitions.
@@ -70,6 +71,7 @@ func newField(c *urfave.Context, r *race.Report) (*raceField, error) {
 
 func (f *raceField) close() {
 	for _, x := range f.own {
+		_ = x.draft.close()
 		_ = x.Close()
 	}
 }
@@ -102,12 +104,18 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 	if x.model, err = x.Model(); err == nil {
 		err = x.runnable()
 	}
+	if err == nil {
+		x.draft, err = openDrafting(d.Draft, d.DraftLength, x.packOf)
+	}
 	if err != nil {
 		_ = x.Close()
 		return nil, err
 	}
 	d.Backend, d.Kernel = x.backend.Name(), kernelsOf(x.backend)
 	d.Activations, d.KV, d.Threads = x.options.Activations.String(), x.options.KV.String(), x.options.Threads
+	if d.Draft != "" && d.DraftLength == "" {
+		d.DraftLength = draftAuto
+	}
 	d.Bytes = x.src.Size()
 	if d.Format = "native"; x.path != "" {
 		if format, err := formats.Detect(x.src.Name()); err == nil {
@@ -164,7 +172,7 @@ func (f *raceField) fit(c *urfave.Context, r *race.Report) (oneByOne bool, why s
 	}
 	var sum, most int64
 	for _, x := range f.own {
-		bytes := engine.NewPlan(x.backend, x.model, x.options, x.room).Total()
+		bytes := engine.NewPlan(x.backend, x.model, x.options, x.room).Total() + x.draft.plan(x.backend, x.options, x.model, x.room, 1)
 		if sum, most = sum+bytes, max(most, bytes); need.most >= 0 && bytes > need.most {
 			return false, "", cli.WithHint(fmt.Errorf("%q needs %s of memory; %s: %w", x.Name, cli.Size(bytes), need.room, pack.ErrNoSpace), "nrun plan shows what needs it")
 		}
@@ -193,6 +201,8 @@ func (f *raceField) token(id int32) string {
 type ownRunner struct {
 	inst    backend.Instance
 	session *engine.Session
+	draft   backend.Instance   // nil: no model drafts
+	drafter *engine.DraftModel // of draft
 }
 
 // start loads the model.
@@ -203,7 +213,15 @@ func (x *ownContestant) start(c *urfave.Context) (race.Runner, error) {
 		return nil, err
 	}
 	o := &ownRunner{inst: inst}
-	if o.session, err = engine.New(inst, 0).NewSession(x.room); err != nil {
+	if o.session, err = engine.New(inst, 0).NewSession(x.room); err == nil && x.draft != nil {
+		if x.draft.packOf != nil {
+			o.draft, err = x.draft.load(c, x.entry, x.backend, x.options)
+		}
+		if err == nil {
+			o.drafter, err = x.draft.attach(o.session, o.draft, x.room, x.draft.length)
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
 	return race.PerPrompt(o), nil
@@ -211,18 +229,10 @@ func (x *ownContestant) start(c *urfave.Context) (race.Runner, error) {
 
 // Answer is [race.Answerer].
 func (o *ownRunner) Answer(ctx context.Context, prompt []int32, tokens int) ([]int32, race.Work, error) {
-	var w race.Work
-	if err := o.session.Reset(); err != nil { // nothing is read from the cache
-		return nil, w, err
-	}
-	res, err := o.session.Generate(ctx, engine.Request{Prompt: prompt, MaxTokens: tokens})
-	if err == nil && res.Finish == engine.FinishCancelled {
-		err = context.Canceled
-	}
+	res, w, err := answerPrompt(ctx, o.session, prompt, tokens)
 	if err != nil {
 		return nil, w, err
 	}
-	w = race.Work{PromptTokens: res.Prompt, PrefillSeconds: res.Prefill.Seconds(), Tokens: res.Steps, DecodeSeconds: res.Decode.Seconds()}
 	return res.IDs, w, nil
 }
 
@@ -256,11 +266,17 @@ func (o *ownRunner) Judge(ctx context.Context, prompt, answer []int32) (margin, 
 // there for the next.
 func (o *ownRunner) Close() error {
 	var err error
+	if o.drafter != nil {
+		err = o.drafter.Close()
+	}
+	if o.draft != nil {
+		err = errors.Join(err, o.draft.Close())
+	}
 	if o.session != nil {
-		err = o.session.Close()
+		err = errors.Join(err, o.session.Close())
 	}
 	err = errors.Join(err, o.inst.Close())
-	o.session, o.inst = nil, nil
+	*o = ownRunner{}
 	debug.FreeOSMemory()
 	return err
 }

@@ -140,7 +140,8 @@ func (p *racePrinter) summary() error {
 		return err
 	}
 	for i := range r.Comparisons {
-		if c := &r.Comparisons[i]; c.Class == "" {
+		c := &r.Comparisons[i]
+		if c.Class == "" && (c.A == r.Contestants[0].Name || len(r.Contestants) <= shownPairs) {
 			p.comparison(c)
 		}
 	}
@@ -153,6 +154,10 @@ func (p *racePrinter) summary() error {
 	_, err := fmt.Fprintf(p.w, "load %.1f before and %.1f after\n", r.LoadBefore, r.LoadAfter)
 	return err
 }
+
+// shownPairs is up to how many contestants all pairs are printed; of more, those
+// with the first. JSON has all.
+const shownPairs = 3
 
 func (p *racePrinter) comparison(c *race.Comparison) {
 	a, b, ratio, faster := c.A, c.B, c.Ratio, c.Faster

@@ -24,6 +24,8 @@ type Definition struct {
 	Activations string `json:"activations,omitempty"`
 	KV          string `json:"kv,omitempty"`
 	Threads     int    `json:"threads,omitempty"`
+	Draft       string `json:"draft,omitempty"`        // a smaller model, or lookup
+	DraftLength string `json:"draft_length,omitempty"` // tokens at a time, or auto
 
 	// A server that speaks llama.cpp's /completion: a command that starts it, an
 	// address, or both. {port} in them is a free port.
@@ -66,6 +68,8 @@ var keys = []key{
 		}
 		return nil
 	}},
+	text("draft", true, func(d *Definition) *string { return &d.Draft }),
+	text("draft-length", true, func(d *Definition) *string { return &d.DraftLength }),
 	text("server", false, func(d *Definition) *string { return &d.Server }),
 	text("url", false, func(d *Definition) *string { return &d.URL }),
 	{"request", false, func(d *Definition) string { return string(d.Request) }, func(d *Definition, v string) error {

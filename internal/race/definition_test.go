@@ -22,6 +22,7 @@ func TestParseDefinition(t *testing.T) {
 		{text: `l: url=http://10.0.0.1:8080/x?a=b speed-only=no`, want: Definition{Name: "l", URL: "http://10.0.0.1:8080/x?a=b"}},
 		{text: `l: url=u request='{"top_k": 40}'`, want: Definition{Name: "l", URL: "u", Request: json.RawMessage(`{"top_k": 40}`)}},
 		{text: `b: bench='llama-bench -m x.gguf'`, want: Definition{Name: "b", Bench: "llama-bench -m x.gguf", SpeedOnly: true}},
+		{text: `d: draft="a b" draft-length=auto`, want: Definition{Name: "d", Draft: "a b", DraftLength: "auto"}},
 		{text: `w: model=C:\models\story.bin`, want: Definition{Name: "w", Model: `C:\models\story.bin`}},
 		{text: "", err: "want NAME: key=value"},
 		{text: "backend=cpu", err: "want NAME: key=value"},

@@ -216,7 +216,7 @@ func (h *heat) round(ctx context.Context, n int) (*Round, error) {
 // Answerer is a contestant that answers prompt by prompt; see [PerPrompt].
 type Answerer interface {
 	// Answer continues prompt greedily by up to tokens tokens, and says what that
-	// cost. Prompts of the work is not its to fill.
+	// cost.
 	Answer(ctx context.Context, prompt []int32, tokens int) ([]int32, Work, error)
 	Close() error
 }
@@ -233,7 +233,6 @@ func (p perPrompt) Turn(ctx context.Context, prompts []Prompt, tokens int) (*Tur
 		if err != nil {
 			return nil, fmt.Errorf("prompt %d: %w", i, err)
 		}
-		w.Prompts = 1
 		t.Answers = append(t.Answers, ids)
 		t.Total.Add(&w)
 		t.class(prompts[i].Class).Add(&w)

@@ -71,7 +71,7 @@ func (a answerer) Answer(_ context.Context, prompt []int32, tokens int) ([]int32
 	if len(a.rates) > 0 {
 		rate = a.rates[a.turn%len(a.rates)]
 	}
-	return ids, Work{PromptTokens: len(prompt), PrefillSeconds: float64(len(prompt)) / (10 * rate), Tokens: len(ids) - 1, DecodeSeconds: float64(len(ids)-1) / rate}, nil
+	return ids, Work{Prompts: 1, PromptTokens: len(prompt), PrefillSeconds: float64(len(prompt)) / (10 * rate), Tokens: len(ids) - 1, DecodeSeconds: float64(len(ids)-1) / rate}, nil
 }
 
 // newRace describes a race of these, 3 prompts of 2 classes and 4 tokens.

@@ -150,7 +150,7 @@ func (s *server) Answer(ctx context.Context, prompt []int32, tokens int) ([]int3
 		return nil, Work{}, fmt.Errorf("%s/completion says that it read %d tokens of a prompt of %d, in %g ms, and made %d in %g ms",
 			s.url, t.PromptN, len(prompt), t.PromptMS, t.PredictedN, t.PredictedMS)
 	}
-	w := Work{PromptTokens: t.PromptN, PrefillSeconds: t.PromptMS / 1000, Tokens: t.PredictedN - 1, DecodeSeconds: t.PredictedMS / 1000,
+	w := Work{Prompts: 1, PromptTokens: t.PromptN, PrefillSeconds: t.PromptMS / 1000, Tokens: t.PredictedN - 1, DecodeSeconds: t.PredictedMS / 1000,
 		Drafted: t.DraftN, Kept: t.DraftNAccepted}
 	if t.DraftN > 0 {
 		w.Passes = w.Tokens - t.DraftNAccepted // each pass gives one token beside those kept

@@ -38,6 +38,108 @@ DATA zero<>+30(SB)/1, $0x55
 DATA zero<>+31(SB)/1, $0x55
 GLOBL zero<>(SB), RODATA|NOPTR, $32
 
+DATA allOnes<>+0(SB)/1, $0xff
+DATA allOnes<>+1(SB)/1, $0xff
+DATA allOnes<>+2(SB)/1, $0xff
+DATA allOnes<>+3(SB)/1, $0xff
+DATA allOnes<>+4(SB)/1, $0xff
+DATA allOnes<>+5(SB)/1, $0xff
+DATA allOnes<>+6(SB)/1, $0xff
+DATA allOnes<>+7(SB)/1, $0xff
+DATA allOnes<>+8(SB)/1, $0xff
+DATA allOnes<>+9(SB)/1, $0xff
+DATA allOnes<>+10(SB)/1, $0xff
+DATA allOnes<>+11(SB)/1, $0xff
+DATA allOnes<>+12(SB)/1, $0xff
+DATA allOnes<>+13(SB)/1, $0xff
+DATA allOnes<>+14(SB)/1, $0xff
+DATA allOnes<>+15(SB)/1, $0xff
+DATA allOnes<>+16(SB)/1, $0xff
+DATA allOnes<>+17(SB)/1, $0xff
+DATA allOnes<>+18(SB)/1, $0xff
+DATA allOnes<>+19(SB)/1, $0xff
+DATA allOnes<>+20(SB)/1, $0xff
+DATA allOnes<>+21(SB)/1, $0xff
+DATA allOnes<>+22(SB)/1, $0xff
+DATA allOnes<>+23(SB)/1, $0xff
+DATA allOnes<>+24(SB)/1, $0xff
+DATA allOnes<>+25(SB)/1, $0xff
+DATA allOnes<>+26(SB)/1, $0xff
+DATA allOnes<>+27(SB)/1, $0xff
+DATA allOnes<>+28(SB)/1, $0xff
+DATA allOnes<>+29(SB)/1, $0xff
+DATA allOnes<>+30(SB)/1, $0xff
+DATA allOnes<>+31(SB)/1, $0xff
+GLOBL allOnes<>(SB), RODATA|NOPTR, $32
+
+DATA byByte<>+0(SB)/1, $0x00
+DATA byByte<>+1(SB)/1, $0x04
+DATA byByte<>+2(SB)/1, $0x08
+DATA byByte<>+3(SB)/1, $0x0c
+DATA byByte<>+4(SB)/1, $0x01
+DATA byByte<>+5(SB)/1, $0x05
+DATA byByte<>+6(SB)/1, $0x09
+DATA byByte<>+7(SB)/1, $0x0d
+DATA byByte<>+8(SB)/1, $0x02
+DATA byByte<>+9(SB)/1, $0x06
+DATA byByte<>+10(SB)/1, $0x0a
+DATA byByte<>+11(SB)/1, $0x0e
+DATA byByte<>+12(SB)/1, $0x03
+DATA byByte<>+13(SB)/1, $0x07
+DATA byByte<>+14(SB)/1, $0x0b
+DATA byByte<>+15(SB)/1, $0x0f
+DATA byByte<>+16(SB)/1, $0x00
+DATA byByte<>+17(SB)/1, $0x04
+DATA byByte<>+18(SB)/1, $0x08
+DATA byByte<>+19(SB)/1, $0x0c
+DATA byByte<>+20(SB)/1, $0x01
+DATA byByte<>+21(SB)/1, $0x05
+DATA byByte<>+22(SB)/1, $0x09
+DATA byByte<>+23(SB)/1, $0x0d
+DATA byByte<>+24(SB)/1, $0x02
+DATA byByte<>+25(SB)/1, $0x06
+DATA byByte<>+26(SB)/1, $0x0a
+DATA byByte<>+27(SB)/1, $0x0e
+DATA byByte<>+28(SB)/1, $0x03
+DATA byByte<>+29(SB)/1, $0x07
+DATA byByte<>+30(SB)/1, $0x0b
+DATA byByte<>+31(SB)/1, $0x0f
+GLOBL byByte<>(SB), RODATA|NOPTR, $32
+
+DATA byRow<>+0(SB)/1, $0x00
+DATA byRow<>+1(SB)/1, $0x00
+DATA byRow<>+2(SB)/1, $0x00
+DATA byRow<>+3(SB)/1, $0x00
+DATA byRow<>+4(SB)/1, $0x04
+DATA byRow<>+5(SB)/1, $0x00
+DATA byRow<>+6(SB)/1, $0x00
+DATA byRow<>+7(SB)/1, $0x00
+DATA byRow<>+8(SB)/1, $0x01
+DATA byRow<>+9(SB)/1, $0x00
+DATA byRow<>+10(SB)/1, $0x00
+DATA byRow<>+11(SB)/1, $0x00
+DATA byRow<>+12(SB)/1, $0x05
+DATA byRow<>+13(SB)/1, $0x00
+DATA byRow<>+14(SB)/1, $0x00
+DATA byRow<>+15(SB)/1, $0x00
+DATA byRow<>+16(SB)/1, $0x02
+DATA byRow<>+17(SB)/1, $0x00
+DATA byRow<>+18(SB)/1, $0x00
+DATA byRow<>+19(SB)/1, $0x00
+DATA byRow<>+20(SB)/1, $0x06
+DATA byRow<>+21(SB)/1, $0x00
+DATA byRow<>+22(SB)/1, $0x00
+DATA byRow<>+23(SB)/1, $0x00
+DATA byRow<>+24(SB)/1, $0x03
+DATA byRow<>+25(SB)/1, $0x00
+DATA byRow<>+26(SB)/1, $0x00
+DATA byRow<>+27(SB)/1, $0x00
+DATA byRow<>+28(SB)/1, $0x07
+DATA byRow<>+29(SB)/1, $0x00
+DATA byRow<>+30(SB)/1, $0x00
+DATA byRow<>+31(SB)/1, $0x00
+GLOBL byRow<>(SB), RODATA|NOPTR, $32
+
 DATA pick0<>+0(SB)/1, $0x00
 DATA pick0<>+1(SB)/1, $0x00
 DATA pick0<>+2(SB)/1, $0x00
@@ -1602,6 +1704,460 @@ group:
 	VPADDB       Y3, Y3, Y3
 	VPOR         Y3, Y2, Y2
 	VMOVDQU      Y2, (AX)(R8*1)
+	ADDQ         R9, AX
+	DECQ         DI
+	JNZ          group
+	VEXTRACTI128 $0x01, Y0, X1
+	VPOR         X0, X1, X1
+	VPSHUFD      $0x4e, X1, X0
+	VPOR         X0, X1, X1
+	VPSHUFD      $0xb1, X1, X0
+	VPOR         X0, X1, X1
+	VMOVD        X1, AX
+	MOVL         AX, bad+56(FP)
+	VZEROUPPER
+	RET
+
+// func arrangeBitsAVX2(dst *byte, bp *byte, bn *byte, br *byte, stride int, groups int, part int) (bad uint32)
+// Requires: AVX, AVX2
+TEXT ·arrangeBitsAVX2(SB), $768-60
+	MOVQ  dst+0(FP), AX
+	MOVQ  bp+8(FP), CX
+	MOVQ  bn+16(FP), DX
+	MOVQ  br+24(FP), BX
+	MOVQ  stride+32(FP), SI
+	MOVQ  groups+40(FP), DI
+	MOVQ  part+48(FP), R8
+	LEAQ  (R8)(R8*2), R9
+	VPXOR Y0, Y0, Y0
+
+group:
+	MOVQ         CX, R10
+	VMOVDQU      (R10), Y1
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y2
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y3
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y4
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y5
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y6
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y7
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y8
+	VPUNPCKLDQ   Y2, Y1, Y9
+	VPUNPCKHDQ   Y2, Y1, Y1
+	VPUNPCKLDQ   Y4, Y3, Y2
+	VPUNPCKHDQ   Y4, Y3, Y3
+	VPUNPCKLDQ   Y6, Y5, Y4
+	VPUNPCKHDQ   Y6, Y5, Y5
+	VPUNPCKLDQ   Y8, Y7, Y6
+	VPUNPCKHDQ   Y8, Y7, Y7
+	VPUNPCKLQDQ  Y2, Y9, Y8
+	VPUNPCKHQDQ  Y2, Y9, Y2
+	VPUNPCKLQDQ  Y3, Y1, Y9
+	VPUNPCKHQDQ  Y3, Y1, Y1
+	VPUNPCKLQDQ  Y6, Y4, Y3
+	VPUNPCKHQDQ  Y6, Y4, Y4
+	VPUNPCKLQDQ  Y7, Y5, Y6
+	VPUNPCKHQDQ  Y7, Y5, Y5
+	VPERM2I128   $0x20, Y3, Y8, Y7
+	VMOVDQU      Y7, (SP)
+	VPERM2I128   $0x31, Y3, Y8, Y7
+	VMOVDQU      Y7, 128(SP)
+	VPERM2I128   $0x20, Y4, Y2, Y3
+	VMOVDQU      Y3, 32(SP)
+	VPERM2I128   $0x31, Y4, Y2, Y3
+	VMOVDQU      Y3, 160(SP)
+	VPERM2I128   $0x20, Y6, Y9, Y2
+	VMOVDQU      Y2, 64(SP)
+	VPERM2I128   $0x31, Y6, Y9, Y2
+	VMOVDQU      Y2, 192(SP)
+	VPERM2I128   $0x20, Y5, Y1, Y2
+	VMOVDQU      Y2, 96(SP)
+	VPERM2I128   $0x31, Y5, Y1, Y2
+	VMOVDQU      Y2, 224(SP)
+	ADDQ         $0x20, CX
+	MOVQ         DX, R10
+	VMOVDQU      (R10), Y1
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y2
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y3
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y4
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y5
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y6
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y7
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y8
+	VPUNPCKLDQ   Y2, Y1, Y9
+	VPUNPCKHDQ   Y2, Y1, Y1
+	VPUNPCKLDQ   Y4, Y3, Y2
+	VPUNPCKHDQ   Y4, Y3, Y3
+	VPUNPCKLDQ   Y6, Y5, Y4
+	VPUNPCKHDQ   Y6, Y5, Y5
+	VPUNPCKLDQ   Y8, Y7, Y6
+	VPUNPCKHDQ   Y8, Y7, Y7
+	VPUNPCKLQDQ  Y2, Y9, Y8
+	VPUNPCKHQDQ  Y2, Y9, Y2
+	VPUNPCKLQDQ  Y3, Y1, Y9
+	VPUNPCKHQDQ  Y3, Y1, Y1
+	VPUNPCKLQDQ  Y6, Y4, Y3
+	VPUNPCKHQDQ  Y6, Y4, Y4
+	VPUNPCKLQDQ  Y7, Y5, Y6
+	VPUNPCKHQDQ  Y7, Y5, Y5
+	VPERM2I128   $0x20, Y3, Y8, Y7
+	VMOVDQU      Y7, 256(SP)
+	VPERM2I128   $0x31, Y3, Y8, Y7
+	VMOVDQU      Y7, 384(SP)
+	VPERM2I128   $0x20, Y4, Y2, Y3
+	VMOVDQU      Y3, 288(SP)
+	VPERM2I128   $0x31, Y4, Y2, Y3
+	VMOVDQU      Y3, 416(SP)
+	VPERM2I128   $0x20, Y6, Y9, Y2
+	VMOVDQU      Y2, 320(SP)
+	VPERM2I128   $0x31, Y6, Y9, Y2
+	VMOVDQU      Y2, 448(SP)
+	VPERM2I128   $0x20, Y5, Y1, Y2
+	VMOVDQU      Y2, 352(SP)
+	VPERM2I128   $0x31, Y5, Y1, Y2
+	VMOVDQU      Y2, 480(SP)
+	ADDQ         $0x20, DX
+	MOVQ         BX, R10
+	VMOVDQU      (R10), Y1
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y2
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y3
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y4
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y5
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y6
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y7
+	ADDQ         SI, R10
+	VMOVDQU      (R10), Y8
+	VPUNPCKLDQ   Y2, Y1, Y9
+	VPUNPCKHDQ   Y2, Y1, Y1
+	VPUNPCKLDQ   Y4, Y3, Y2
+	VPUNPCKHDQ   Y4, Y3, Y3
+	VPUNPCKLDQ   Y6, Y5, Y4
+	VPUNPCKHDQ   Y6, Y5, Y5
+	VPUNPCKLDQ   Y8, Y7, Y6
+	VPUNPCKHDQ   Y8, Y7, Y7
+	VPUNPCKLQDQ  Y2, Y9, Y8
+	VPUNPCKHQDQ  Y2, Y9, Y2
+	VPUNPCKLQDQ  Y3, Y1, Y9
+	VPUNPCKHQDQ  Y3, Y1, Y1
+	VPUNPCKLQDQ  Y6, Y4, Y3
+	VPUNPCKHQDQ  Y6, Y4, Y4
+	VPUNPCKLQDQ  Y7, Y5, Y6
+	VPUNPCKHQDQ  Y7, Y5, Y5
+	VPERM2I128   $0x20, Y3, Y8, Y7
+	VMOVDQU      Y7, 512(SP)
+	VPERM2I128   $0x31, Y3, Y8, Y7
+	VMOVDQU      Y7, 640(SP)
+	VPERM2I128   $0x20, Y4, Y2, Y3
+	VMOVDQU      Y3, 544(SP)
+	VPERM2I128   $0x31, Y4, Y2, Y3
+	VMOVDQU      Y3, 672(SP)
+	VPERM2I128   $0x20, Y6, Y9, Y2
+	VMOVDQU      Y2, 576(SP)
+	VPERM2I128   $0x31, Y6, Y9, Y2
+	VMOVDQU      Y2, 704(SP)
+	VPERM2I128   $0x20, Y5, Y1, Y2
+	VMOVDQU      Y2, 608(SP)
+	VPERM2I128   $0x31, Y5, Y1, Y2
+	VMOVDQU      Y2, 736(SP)
+	ADDQ         $0x20, BX
+	VMOVDQU      (SP), Y1
+	VMOVDQU      512(SP), Y2
+	VPAND        256(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         256(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      32(SP), Y1
+	VMOVDQU      544(SP), Y2
+	VPAND        288(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         288(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      64(SP), Y1
+	VMOVDQU      576(SP), Y2
+	VPAND        320(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         320(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      96(SP), Y1
+	VMOVDQU      608(SP), Y2
+	VPAND        352(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         352(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      128(SP), Y1
+	VMOVDQU      640(SP), Y2
+	VPAND        384(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         384(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      160(SP), Y1
+	VMOVDQU      672(SP), Y2
+	VPAND        416(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         416(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      192(SP), Y1
+	VMOVDQU      704(SP), Y2
+	VPAND        448(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         448(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVDQU      224(SP), Y1
+	VMOVDQU      736(SP), Y2
+	VPAND        480(SP), Y1, Y4
+	VPOR         Y4, Y0, Y0
+	VPOR         480(SP), Y1, Y3
+	VPANDN       Y2, Y3, Y4
+	VPOR         Y4, Y0, Y0
+	VPXOR        Y1, Y2, Y2
+	VPXOR        allOnes<>+0(SB), Y3, Y3
+	VMOVDQU      byRow<>+0(SB), Y4
+	VPSHUFB      byByte<>+0(SB), Y1, Y1
+	VPERMD       Y1, Y4, Y1
+	VEXTRACTI128 $0x01, Y1, X5
+	VPSHUFB      byByte<>+0(SB), Y2, Y2
+	VPERMD       Y2, Y4, Y2
+	VEXTRACTI128 $0x01, Y2, X6
+	VPSHUFB      byByte<>+0(SB), Y3, Y3
+	VPERMD       Y3, Y4, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X1, (AX)
+	VMOVQ        X2, (AX)(R8*1)
+	VMOVQ        X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X1, (AX)
+	VMOVHPS      X2, (AX)(R8*1)
+	VMOVHPS      X3, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVQ        X5, (AX)
+	VMOVQ        X6, (AX)(R8*1)
+	VMOVQ        X4, (AX)(R8*2)
+	ADDQ         R9, AX
+	VMOVHPS      X5, (AX)
+	VMOVHPS      X6, (AX)(R8*1)
+	VMOVHPS      X4, (AX)(R8*2)
 	ADDQ         R9, AX
 	DECQ         DI
 	JNZ          group

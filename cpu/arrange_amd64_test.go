@@ -13,37 +13,42 @@ func TestArrangeTiles(t *testing.T) {
 	if !hasAVX2() {
 		t.Skip("this processor lacks the instructions")
 	}
-	for kind, weight := range weightKinds {
-		for _, cols := range []int{256, 512, 1024, 2304} {
-			for _, stride := range []int{cols / 8, cols/8 + 8, cols/8 + 13} {
-				m := withStride(testMatrix(35, cols, weight), stride)
-				for _, R := range []int{8, 16, 32} {
-					for row := 0; row < m.Rows; row += R {
-						got, lives := guarded[byte](cols/blockCols*12*R, 0xa5)
-						want := make([]byte, len(got))
-						valid := arrangeTiles(got, m, row, R, cols/blockCols)
-						arrangeCodes(want, m, row, R, cols/blockCols)
-						if !valid || !slices.Equal(got, want) || !lives() {
-							t.Fatalf("%s weights, %d columns, tile of %d at row %d: valid %t, equal %t (canaries live: %t)", kind, cols, R, row, valid, slices.Equal(got, want), lives())
+	type arrangement = func(dst []byte, part *ternary.Matrix, row, R, blocks int) bool
+	for name, a := range map[string]struct{ tiles, definition arrangement }{
+		"codes": {arrangeTiles, arrangeCodes}, "bits": {arrangeBitTiles, arrangeBits},
+	} {
+		for kind, weight := range weightKinds {
+			for _, cols := range []int{256, 512, 1024, 2304} {
+				for _, stride := range []int{cols / 8, cols/8 + 8, cols/8 + 13} {
+					m := withStride(testMatrix(35, cols, weight), stride)
+					for _, R := range []int{8, 16, 32} {
+						for row := 0; row < m.Rows; row += R {
+							got, lives := guarded[byte](cols/blockCols*12*R, 0xa5)
+							want := make([]byte, len(got))
+							valid := a.tiles(got, m, row, R, cols/blockCols)
+							a.definition(want, m, row, R, cols/blockCols)
+							if !valid || !slices.Equal(got, want) || !lives() {
+								t.Fatalf("%s: %s weights, %d columns, tile of %d at row %d: valid %t, equal %t (canaries live: %t)", name, kind, cols, R, row, valid, slices.Equal(got, want), lives())
+							}
 						}
 					}
 				}
 			}
 		}
-	}
-	// One wrong bit anywhere is seen.
-	for _, c := range []int{0, 31, 255, 256, 300, 511} {
-		for row := range 16 {
-			for wrong := range 2 {
-				m := testMatrix(16, 512, weightKinds["all 0"])
-				at, bit := row*m.Stride+c/8, byte(1)<<(c%8)
-				m.BR[at] |= bit
-				if wrong == 1 {
-					m.BP[at] |= bit
-					m.BN[at] |= bit
-				}
-				if arrangeTiles(make([]byte, 16*12*16), m, 0, 16, 16) {
-					t.Errorf("row %d, column %d, kind %d: taken for valid", row, c, wrong)
+		// One wrong bit anywhere is seen.
+		for _, c := range []int{0, 31, 255, 256, 300, 511} {
+			for row := range 16 {
+				for wrong := range 2 {
+					m := testMatrix(16, 512, weightKinds["all 0"])
+					at, bit := row*m.Stride+c/8, byte(1)<<(c%8)
+					m.BR[at] |= bit
+					if wrong == 1 {
+						m.BP[at] |= bit
+						m.BN[at] |= bit
+					}
+					if a.tiles(make([]byte, 16*12*16), m, 0, 16, 16) {
+						t.Errorf("%s: row %d, column %d, kind %d: taken for valid", name, row, c, wrong)
+					}
 				}
 			}
 		}
@@ -72,7 +77,7 @@ func BenchmarkArrange(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		f    func(dst []byte, part *ternary.Matrix, row, R, blocks int) bool
-	}{{"codes", arrangeCodes}, {"tiles", arrangeTiles}} {
+	}{{"codes", arrangeCodes}, {"tiles", arrangeTiles}, {"bits", arrangeBits}, {"bit tiles", arrangeBitTiles}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(dst)))
 			for b.Loop() {

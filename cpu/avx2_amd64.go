@@ -6,14 +6,23 @@ import "encoding/binary"
 
 //go:generate go -C _asm/avx2 run . -out ../../avx2_amd64.s -pkg cpu
 
-// avx2 works on tiles of 8 rows: a part of a block is one 256-bit vector.
 var avx2 = kernels{
 	name: "avx2", about: "256-bit integers, x86-64 since 2013",
-	present: hasAVX2,
-	linear: codeLinears(8, [4]func([]int32, []byte, []int8, int){
+	present:   hasAVX2,
+	linear:    avx2Linears(),
+	int8Bytes: func(planes int) int { return int8Digits(planes) * 2 * blockCols },
+	int8Pack:  int8PackAVX2,
+	int8Dot:   int8DotAVX2,
+	vec:       &avx2Vectors,
+}
+
+// avx2Linears are products of digits with codes for tiles of 8 rows, where a part
+// of a block is one 256-bit vector, and for three digits, where there are too
+// many of these to keep up with the memory, tables.
+func avx2Linears() [4]*linear {
+	set := codeLinears(8, [4]func([]int32, []byte, []int8, int){
 		1: func(sums []int32, w []byte, x []int8, blocks int) { dot1AVX2(&sums[0], &w[0], &x[0], blocks) },
 		2: func(sums []int32, w []byte, x []int8, blocks int) { dot2AVX2(&sums[0], &w[0], &x[0], blocks) },
-		3: func(sums []int32, w []byte, x []int8, blocks int) { dot3AVX2(&sums[0], &w[0], &x[0], blocks) },
 	}, func(u, w []byte, blocks int) { expandAVX2(&u[0], &w[0], blocks) }, [4]func([]int32, []byte, []int8, int, int, int){
 		1: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany1AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
@@ -21,16 +30,11 @@ var avx2 = kernels{
 		2: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany2AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
 		},
-		3: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
-			dotMany3AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
-		},
 	}, func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
-		finishAVX2(&y[0], &sums[0], &lo[0], &hi[0], planes, xsum, before, after)
-	}),
-	int8Bytes: func(planes int) int { return int8Digits(planes) * 2 * blockCols },
-	int8Pack:  int8PackAVX2,
-	int8Dot:   int8DotAVX2,
-	vec:       &avx2Vectors,
+		finishAVX2(&y[0], &sums[0], &lo[0], &hi[0], planes, len(y), xsum, before, after)
+	})
+	set[3] = tableLinear(set[1].finish)
+	return set
 }
 
 // int8Digits returns how many 16-bit digits, base 4096, an activation needs.
@@ -77,9 +81,6 @@ func dot1AVX2(sums *int32, w *byte, x *int8, blocks int)
 func dot2AVX2(sums *int32, w *byte, x *int8, blocks int)
 
 //go:noescape
-func dot3AVX2(sums *int32, w *byte, x *int8, blocks int)
-
-//go:noescape
 func expandAVX2(u, w *byte, blocks int)
 
 //go:noescape
@@ -89,10 +90,7 @@ func dotMany1AVX2(sums *int32, u *byte, x *int8, blocks, columns, stride int)
 func dotMany2AVX2(sums *int32, u *byte, x *int8, blocks, columns, stride int)
 
 //go:noescape
-func dotMany3AVX2(sums *int32, u *byte, x *int8, blocks, columns, stride int)
-
-//go:noescape
-func finishAVX2(y *float32, sums *int32, lo, hi *float32, planes int, xsum int64, before, after float32)
+func finishAVX2(y *float32, sums *int32, lo, hi *float32, planes, rows int, xsum int64, before, after float32)
 
 // int8Dot1AVX2 adds to sums what int8Dot writes, with activations in one digit;
 // blocks <= 1024.

@@ -2,11 +2,11 @@
 // equal those of runtime/reference, bit for bit, with every set of kernels.
 //
 // A model is arranged once, when it is loaded: tiles of rows whose planes lie
-// side by side, so that a linear is one stream of bytes, 3 bits a weight, and one
-// broadcast of activations serves all rows of a tile (kernels.go has the
-// layout). Decode reads all weights once a
-// token and is bound by the memory; batches expand a tile's codes once for all
-// columns and are bound by the dot products.
+// side by side, so that a linear is one stream of bytes, 3 bits a weight, and what
+// is made of activations serves all rows of a tile (type linear). Embedding tables
+// keep their order. Decode reads all weights once a token and is bound by the
+// memory; batches use a tile, or codes that it is expanded into, for all columns
+// and are bound by the dot products.
 package cpu
 
 import (

@@ -1,5 +1,5 @@
-// Command arrange generates the AVX2 form of arrangeCodes in package cpu, where
-// the arrangement is described:
+// Command arrange generates the AVX2 forms of arrangeCodes and arrangeBits in
+// package cpu, where the arrangements are described:
 //
 //	go generate ./cpu
 package main
@@ -17,55 +17,46 @@ const (
 
 func main() {
 	ConstraintExpr("!noasm")
-	TEXT("arrangeCodesAVX2", 0, "func(dst, bp, bn, br *byte, stride, groups, part int) (bad uint32)")
-	dst := Load(Param("dst"), GP64())
+	codes()
+	bits()
+	Generate()
+}
+
+// arranging is a function whose loop over groups of blocks runs once the words
+// of 8 rows are in memory, [planes][blocks][rows].
+type arranging struct {
+	dst         Register
+	part, three Register // bytes from one part to the next, and for all three
+	words       Mem
+	bad         VecVirtual
+}
+
+// arrange writes a function; block writes the code for block b of a group.
+func arrange(name string, block func(a *arranging, b int)) {
+	TEXT(name, 0, "func(dst, bp, bn, br *byte, stride, groups, part int) (bad uint32)")
+	a := &arranging{dst: Load(Param("dst"), GP64()), bad: YMM(), words: AllocLocal(3 * group * 32)}
 	planes := [3]Register{Load(Param("bp"), GP64()), Load(Param("bn"), GP64()), Load(Param("br"), GP64())}
 	stride := Load(Param("stride"), GP64())
 	groups := Load(Param("groups"), GP64())
-	part := Load(Param("part"), GP64())
-	block := GP64()
-	LEAQ(Mem{Base: part, Index: part, Scale: 2}, block)
-
-	bad := YMM()
-	VPXOR(bad, bad, bad)
-	words := AllocLocal(3 * group * 32) // [planes][blocks][rows] dwords
+	a.part = Load(Param("part"), GP64())
+	a.three = GP64()
+	LEAQ(Mem{Base: a.part, Index: a.part, Scale: 2}, a.three)
+	VPXOR(a.bad, a.bad, a.bad)
 
 	Label("group")
 	for i, p := range planes {
-		transpose(p, stride, words.Offset(i*group*32))
+		transpose(p, stride, a.words.Offset(i*group*32))
 		ADDQ(Imm(32), p)
 	}
 	for b := range group {
-		word := func(plane int) Mem { return words.Offset((plane*group + b) * 32) }
-		p, h, nz, t := YMM(), YMM(), YMM(), YMM()
-		VMOVDQU(word(0), p)
-		VMOVDQU(word(2), h)
-		VPAND(word(1), p, t)
-		VPOR(t, bad, bad)
-		VPOR(word(1), p, nz)
-		VPANDN(h, nz, t)
-		VPOR(t, bad, bad)
-
-		z := spread(h, 0)
-		VPADDB(z, z, z)
-		t = spread(h, 1)
-		VPOR(t, z, z)
-		VMOVDQU(z, Mem{Base: dst, Index: part, Scale: 2})
-		for half, to := range []Mem{{Base: dst}, {Base: dst, Index: part, Scale: 1}} {
-			codes, s := spread(nz, half), spread(p, half)
-			VPXOR(zero, codes, codes)
-			VPADDB(s, s, s)
-			VPOR(s, codes, codes)
-			VMOVDQU(codes, to)
-		}
-		ADDQ(block, dst)
+		block(a, b)
 	}
 	DECQ(groups)
 	JNZ(LabelRef("group"))
 
 	all, t := XMM(), XMM()
-	VEXTRACTI128(Imm(1), bad, all)
-	VPOR(bad.AsX(), all, all)
+	VEXTRACTI128(Imm(1), a.bad, all)
+	VPOR(a.bad.AsX(), all, all)
 	VPSHUFD(Imm(0x4e), all, t)
 	VPOR(t, all, all)
 	VPSHUFD(Imm(0xb1), all, t)
@@ -75,7 +66,69 @@ func main() {
 	Store(r, ReturnIndex(0))
 	VZEROUPPER()
 	RET()
-	Generate()
+}
+
+// load returns bp, br and bp|bn of block b, a dword a row, and notes what
+// contradicts itself.
+func (a *arranging) load(b int) (p, h, nz VecVirtual) {
+	word := func(plane int) Mem { return a.words.Offset((plane*group + b) * 32) }
+	p, h, nz = YMM(), YMM(), YMM()
+	t := YMM()
+	VMOVDQU(word(0), p)
+	VMOVDQU(word(2), h)
+	VPAND(word(1), p, t)
+	VPOR(t, a.bad, a.bad)
+	VPOR(word(1), p, nz)
+	VPANDN(h, nz, t)
+	VPOR(t, a.bad, a.bad)
+	return p, h, nz
+}
+
+func codes() {
+	arrange("arrangeCodesAVX2", func(a *arranging, b int) {
+		p, h, nz := a.load(b)
+		z := spread(h, 0)
+		VPADDB(z, z, z)
+		t := spread(h, 1)
+		VPOR(t, z, z)
+		VMOVDQU(z, Mem{Base: a.dst, Index: a.part, Scale: 2})
+		for half, to := range []Mem{{Base: a.dst}, {Base: a.dst, Index: a.part, Scale: 1}} {
+			codes, s := spread(nz, half), spread(p, half)
+			VPXOR(zero, codes, codes)
+			VPADDB(s, s, s)
+			VPOR(s, codes, codes)
+			VMOVDQU(codes, to)
+		}
+		ADDQ(a.three, a.dst)
+	})
+}
+
+// bits turns 8 rows of 4 bytes into 4 times 8 bytes, for each part.
+func bits() {
+	arrange("arrangeBitsAVX2", func(a *arranging, b int) {
+		p, q, n := a.load(b)
+		VPXOR(p, q, q)
+		VPXOR(allOnes, n, n)
+		order := YMM()
+		VMOVDQU(byRow, order)
+		var half [2][3]VecVirtual
+		for i, v := range []VecVirtual{p, q, n} {
+			VPSHUFB(byByte, v, v)
+			VPERMD(v, order, v)
+			half[0][i], half[1][i] = v.AsX().(VecVirtual), XMM()
+			VEXTRACTI128(Imm(1), v, half[1][i])
+		}
+		for g := range 4 {
+			for i, to := range []Mem{{Base: a.dst}, {Base: a.dst, Index: a.part, Scale: 1}, {Base: a.dst, Index: a.part, Scale: 2}} {
+				if v := half[g/2][i]; g%2 == 0 {
+					VMOVQ(v, to)
+				} else {
+					VMOVHPS(v, to)
+				}
+			}
+			ADDQ(a.three, a.dst)
+		}
+	})
 }
 
 // Constants, a vector long.
@@ -84,6 +137,15 @@ var (
 	pick    [4]Mem                                             // shuffles that put byte i of a dword into all four
 	columns [2]Mem                                             // bit k of byte k, in the lower and the upper half of a byte
 	place   [4]Mem                                             // bit 2s
+
+	allOnes = constant("allOnes", func(int) byte { return 0xff })
+	byByte  = constant("byByte", func(at int) byte { return byte(at%4*4 + at%16/4) }) // in a lane, byte i of four dwords side by side
+	byRow   = constant("byRow", func(at int) byte {
+		if at%4 > 0 {
+			return 0 // dwords
+		}
+		return []byte{0, 4, 1, 5, 2, 6, 3, 7}[at/4]
+	}) // then of eight
 )
 
 func init() {

@@ -31,7 +31,7 @@ func dot(planes int) {
 	}
 
 	Label("chunk")
-	n := takeChunk(blocks)
+	n := take(blocks, maxBlocks)
 	acc := zeros(2 * planes) // [kind][plane]
 
 	Label("block")
@@ -125,17 +125,6 @@ func (c *codes) complete() {
 	for len(c.steps) > 0 {
 		c.step()
 	}
-}
-
-// takeChunk returns how many blocks to do before 16 bits are full, and takes
-// them off blocks.
-func takeChunk(blocks Register) Register {
-	n := GP64()
-	MOVL(U32(maxBlocks), n.As32())
-	CMPQ(blocks, n)
-	CMOVQLT(blocks, n)
-	SUBQ(n, blocks)
-	return n
 }
 
 // addProducts adds the products of a digit of four columns with codes; step is

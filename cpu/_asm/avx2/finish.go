@@ -19,17 +19,18 @@ func float64At(name string, v float64) Mem {
 	return m
 }
 
-// finish works on four rows at a time, in float64 as long as numbers are
+// finish works on eight rows at a time, four a register, in float64 as long as numbers are
 // integers: sums of up to maxCols products with P digits are below 2^46, and
 // all steps are exact. The conversion to float32 is the first rounding, as that
 // of an int64 would be; then every product and sum rounds: no fused operation.
 func finish() {
-	TEXT("finishAVX2", NOSPLIT, "func(y *float32, sums *int32, lo, hi *float32, planes int, xsum int64, before, after float32)")
+	TEXT("finishAVX2", NOSPLIT, "func(y *float32, sums *int32, lo, hi *float32, planes, rows int, xsum int64, before, after float32)")
 	y := Load(Param("y"), GP64())
 	sums := Load(Param("sums"), GP64())
 	lo := Load(Param("lo"), GP64())
 	hi := Load(Param("hi"), GP64())
 	planes := Load(Param("planes"), GP64())
+	rows := Load(Param("rows"), GP64())
 	xsum := YMM()
 	xsum64 := Load(Param("xsum"), GP64())
 	VXORPD(xsum, xsum, xsum)
@@ -42,14 +43,20 @@ func finish() {
 	VBROADCASTSS(param("before"), before)
 	VBROADCASTSS(param("after"), after)
 
-	Comment("From the highest digit down; q lies planes vectors behind t.")
-	step, at := GP64(), GP64()
-	MOVQ(planes, step)
-	SHLQ(Imm(5), step)
+	stride, step := GP64(), GP64() // from digit to digit, from t to q
+	MOVQ(rows, stride)
+	SHLQ(Imm(2), stride)
+	MOVQ(stride, step)
+	IMULQ(planes, step)
+
+	Label("eight")
+	Comment("From the highest digit down.")
+	at, left := GP64(), GP64()
 	LEAQ(Mem{Base: sums, Index: step, Scale: 1}, at)
+	MOVQ(planes, left)
 	t, q := zeros(2), zeros(2)
 	Label("digit")
-	SUBQ(Imm(vec), at)
+	SUBQ(stride, at)
 	for g := range 2 {
 		for i, sum := range []VecVirtual{t[g], q[g]} {
 			digit, from := YMM(), Mem{Base: at, Disp: g * 16}
@@ -61,7 +68,7 @@ func finish() {
 			VADDPD(digit, sum, sum)
 		}
 	}
-	DECQ(planes)
+	DECQ(left)
 	JNZ(LabelRef("digit"))
 
 	for g := range 2 {
@@ -83,6 +90,11 @@ func finish() {
 		VMULPS(after, part[0], part[0])
 		VMOVUPS(part[0], Mem{Base: y, Disp: g * 16})
 	}
+	for _, p := range []Register{y, sums, lo, hi} {
+		ADDQ(Imm(8*4), p)
+	}
+	SUBQ(Imm(8), rows)
+	JNZ(LabelRef("eight"))
 	VZEROUPPER()
 	RET()
 }

@@ -3,8 +3,8 @@
 //	go generate ./cpu
 //
 // Each function is the kernel of the same name in the type kernels there, which
-// says what its arguments are. R is 8, so that a part of a block of weights is
-// one vector.
+// says what its arguments are. For up to two digits R is 8, so that a part of a
+// block of weights is one vector; tables.go is about three.
 package main
 
 import (
@@ -25,17 +25,21 @@ var (
 	three = constant("three", 0x03030303)
 	upper = constant("upper", 0xaaaaaaaa) // the upper bit of every two
 	ones  = constant("ones", 0x00010001)
+
+	nibble = constant("nibble", 0x0f0f0f0f)
 )
 
 func main() {
 	ConstraintExpr("!noasm")
-	for planes := 1; planes <= 3; planes++ {
+	for planes := 1; planes <= 2; planes++ {
 		dot(planes)
 	}
 	expand()
-	for planes := 1; planes <= 3; planes++ {
+	for planes := 1; planes <= 2; planes++ {
 		dotMany(planes)
 	}
+	lookUp()
+	tables()
 	finish()
 	for digits := 1; digits <= 2; digits++ {
 		int8Dot(digits)
@@ -48,6 +52,15 @@ func constant(name string, v uint32) Mem {
 	m := GLOBL(name, RODATA|NOPTR)
 	for i := range vec / 4 {
 		DATA(4*i, U32(v))
+	}
+	return m
+}
+
+// dwords returns the address of a vector of those.
+func dwords(name string, v ...int64) Mem {
+	m := GLOBL(name, RODATA|NOPTR)
+	for i := range v {
+		DATA(4*i, U32(uint32(v[i])))
 	}
 	return m
 }

@@ -74,7 +74,7 @@ func (m many) loop(label string, n int) {
 	MOVQ(m.x, x)
 
 	Label(label + "Chunk")
-	left := takeChunk(blocks)
+	left := take(blocks, maxBlocks)
 	acc := zeros(n * 2 * m.planes) // [column][kind][plane]
 
 	Label(label + "Block")

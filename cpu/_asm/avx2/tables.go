@@ -1,0 +1,282 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// For three digits, a sum of four activations is looked up, not computed: VPSHUFB
+// does that for 32 rows, with four bits of each row's weights as the index into
+// the 16 sums that there can be. Bytes do for a sum in digits of 7 bits, of which
+// there are four.
+const (
+	planes     = 3
+	tabRows    = 64                    // R
+	tabDigits  = planes + 1            // of 7 bits
+	table      = 16                    // bytes: a digit of the sums of four columns
+	tableBlock = 8 * tabDigits * 16    // of 32 columns: [4 columns][digit][sum]
+	group      = 3 * tabRows           // bytes of 8 columns: bits p, q and n, a byte a row
+	bitsBlock  = blockCols / 8 * group // of 32 columns
+	nibbles    = 2 * bitsBlock         // a block with four columns a byte
+	segment    = 4                     // blocks whose nibbles stay in the first-level cache for all digits
+	maxTables  = 64                    // blocks that 16 bits can sum: 64 * 4 * 2*127 = 65024
+	accs       = 2 * group / vec       // sums of a digit: [p, q, n][half of the rows][all, high]
+)
+
+// bias is added to all sums of a table: then none is negative. It is 128 in each
+// base-256 digit of four activations.
+const bias = 4 * 128 * (1 + 1<<8 + 1<<16)
+
+// lookUp is [linear].dot on w [blocks][4][p, q, n][64] (see arrangeBits in package cpu)
+// and tables of [blocks][8][4][16].
+//
+// Four blocks at a time are split into nibbles, which then serve every digit.
+// Twelve registers hold a digit's 16-bit sums meanwhile.
+func lookUp() {
+	TEXT("lookUp3AVX2", 0, "func(sums *int32, w *byte, tables *int8, blocks int)")
+	frame := AllocLocal(segment*nibbles + tabDigits*accs*vec + vec)
+	u, acc := GP64(), GP64()
+	LEAQ(frame.Offset(vec-1), u)
+	ANDQ(I8(-vec), u)
+	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
+	w := Load(Param("w"), GP64())
+	tables := Load(Param("tables"), GP64())
+	blocks := Load(Param("blocks"), GP64())
+
+	Comment("What the bias makes sums too large by: 512 in each digit of 8 tables, for p, q twice and n once.")
+	start32, start := GP32(), YMM()
+	IMUL3L(I32(-512*8*3), blocks.(GPVirtual).As32(), start32)
+	VMOVD(start32, start.AsX())
+	VPBROADCASTD(start.AsX(), start)
+	sums := Load(Param("sums"), GP64())
+	for i := range 2 * planes * tabRows * 4 / vec {
+		VMOVDQU(start, Mem{Base: sums, Disp: i * vec})
+	}
+
+	Label("chunk")
+	zero := zeros(1)[0]
+	for i := range tabDigits * accs {
+		VMOVDQA(zero, Mem{Base: acc, Disp: i * vec})
+	}
+	left := take(blocks, maxTables)
+
+	Label("segment")
+	n := take(left, segment)
+	split(w, u, n)
+
+	next, from, digit := GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: w, Disp: segment * bitsBlock}, next)
+	MOVQ(acc, from)
+	MOVL(U32(tabDigits), digit.As32())
+	Label("digit")
+	addLookedUp(u, tables, from, next, n)
+	ADDQ(U32(accs*vec), from)
+	ADDQ(U32(table), tables)
+	DECQ(digit)
+	JNZ(LabelRef("digit"))
+	SHLQ(Imm(9), n) // * tableBlock
+	LEAQ(Mem{Base: tables, Index: n, Scale: 1, Disp: -tabDigits * table}, tables)
+	TESTQ(left, left)
+	JNZ(LabelRef("segment"))
+
+	for d := range tabDigits {
+		flushTables(Mem{Base: acc, Disp: d * accs * vec}, Mem{Base: sums}, d)
+	}
+	TESTQ(blocks, blocks)
+	JNZ(LabelRef("chunk"))
+	VZEROUPPER()
+	RET()
+}
+
+// take returns how many of what is left are done next, most at a time, and takes
+// them off.
+func take(left Register, most int) Register {
+	n := GP64()
+	MOVL(U32(uint32(most)), n.As32())
+	CMPQ(left, n)
+	CMOVQLT(left, n)
+	SUBQ(n, left)
+	return n
+}
+
+// split writes n blocks as nibbles, a byte each, and moves w behind them.
+func split(w, u, n Register) {
+	to, groups, low := GP64(), GP64(), load(nibble)
+	MOVQ(u, to)
+	MOVQ(n, groups)
+	SHLQ(Imm(2), groups)
+	Label("split")
+	for i := range group / vec {
+		a, b := load(Mem{Base: w, Disp: i * vec}), YMM()
+		VPSRLW(Imm(4), a, b)
+		VPAND(low, a, a)
+		VPAND(low, b, b)
+		VMOVDQA(a, Mem{Base: to, Disp: i * vec})
+		VMOVDQA(b, Mem{Base: to, Disp: group + i*vec})
+	}
+	ADDQ(U32(group), w)
+	ADDQ(U32(2*group), to)
+	DECQ(groups)
+	JNZ(LabelRef("split"))
+}
+
+// addLookedUp adds the products of a digit in n blocks of nibbles to sums. A
+// byte is added as a part of 16 bits: of a word's two rows, the sum of the upper
+// one is had by itself, that of both together modulo 2^16.
+func addLookedUp(nibblesAt, tables, sums, next, n Register) {
+	u, t, left := GP64(), GP64(), GP64()
+	MOVQ(nibblesAt, u)
+	MOVQ(tables, t)
+	MOVQ(n, left)
+	var acc [accs]VecVirtual
+	for i := range acc {
+		acc[i] = load(Mem{Base: sums, Disp: i * vec})
+	}
+	Label("block")
+	for i := range bitsBlock / 64 / tabDigits {
+		PREFETCHT0(Mem{Base: next, Disp: i * 64})
+	}
+	ADDQ(U32(bitsBlock/tabDigits), next)
+	for g := range blockCols / 8 {
+		var first, second VecVirtual = YMM(), YMM()
+		VBROADCASTI128(Mem{Base: t, Disp: (2*g + 0) * tabDigits * table}, first)
+		VBROADCASTI128(Mem{Base: t, Disp: (2*g + 1) * tabDigits * table}, second)
+		for i := range group / vec {
+			a, b := YMM(), YMM()
+			VPSHUFB(Mem{Base: u, Disp: (2*g+0)*group + i*vec}, first, a)
+			VPSHUFB(Mem{Base: u, Disp: (2*g+1)*group + i*vec}, second, b)
+			VPADDB(b, a, a)
+			VPADDW(a, acc[2*i], acc[2*i])
+			VPSRLW(Imm(8), a, a)
+			VPADDW(a, acc[2*i+1], acc[2*i+1])
+		}
+	}
+	ADDQ(U32(nibbles), u)
+	ADDQ(U32(tableBlock), t)
+	DECQ(left)
+	JNZ(LabelRef("block"))
+	for i := range acc {
+		VMOVDQA(acc[i], Mem{Base: sums, Disp: i * vec})
+	}
+}
+
+// flushTables adds the 16-bit sums of digit d, 2p+n and 2q+n, to the 32-bit ones.
+// The digit counts 128^d, which is a multiple of 256^(d-1).
+func flushTables(acc, sums Mem, d int) {
+	plane, shift := max(d-1, 0), []uint64{0, 7, 6, 5}[d]
+	for half := range 2 {
+		var words [3][2]VecVirtual // of p, q, n: rows 0-7 and 16-23, 8-15 and 24-31
+		for i := range words {
+			at := acc.Offset((2*i + half) * 2 * vec)
+			lower, upper, t := load(at), load(at.Offset(vec)), YMM()
+			VPSLLW(Imm(8), upper, t)
+			VPSUBW(t, lower, lower)
+			words[i] = [2]VecVirtual{YMM(), YMM()}
+			VPUNPCKLWD(upper, lower, words[i][0])
+			VPUNPCKHWD(upper, lower, words[i][1])
+		}
+		for eights := range 4 {
+			var wide [3]VecVirtual
+			for i := range wide {
+				wide[i] = YMM()
+				src := words[i][eights%2]
+				if eights < 2 {
+					VPMOVZXWD(src.AsX(), wide[i])
+				} else {
+					VEXTRACTI128(Imm(1), src, wide[i].AsX())
+					VPMOVZXWD(wide[i].AsX(), wide[i])
+				}
+			}
+			for kind := range 2 {
+				v := wide[kind]
+				VPADDD(v, v, v)
+				VPADDD(wide[2], v, v)
+				if shift > 0 {
+					VPSLLD(Imm(shift), v, v)
+				}
+				at := sums.Offset(((kind*planes+plane)*tabRows + half*32 + eights*8) * 4)
+				VPADDD(at, v, v)
+				VMOVDQU(v, at)
+			}
+		}
+	}
+}
+
+// tables is [linear].form: [blocks][8][4][16] from digits [blocks][3][32]. Entry
+// i is the sum of those of four activations whose bit is set in i.
+func tables() {
+	TEXT("tables3AVX2", NOSPLIT, "func(tables, x *int8, blocks int)")
+	dst := Load(Param("tables"), GP64())
+	x := Load(Param("x"), GP64())
+	blocks := Load(Param("blocks"), GP64())
+	start := load(constant("tableBias", bias))
+	// A vector has sums 0-3 and 8-11; with column 2, they are 4-7 and 12-15.
+	with := map[int]VecVirtual{
+		0: load(dwords("column0", 0, ^0, 0, ^0, 0, ^0, 0, ^0)),
+		1: load(dwords("column1", 0, 0, ^0, ^0, 0, 0, ^0, ^0)),
+		3: load(dwords("column3", 0, 0, 0, 0, ^0, ^0, ^0, ^0)),
+	}
+	byDigit := load(dwords("byDigit", 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703, 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703))
+	var digit [tabDigits]Mem
+	for d := range digit {
+		digit[d] = constant([]string{"digit0", "digit1", "digit2", "digit3"}[d], 0x7f<<(8*d))
+	}
+
+	Label("block")
+	for eight := range blockCols / 8 {
+		var q VecVirtual // eight activations
+		for p := planes - 1; p >= 0; p-- {
+			d := YMM()
+			VPMOVSXBD(Mem{Base: x, Disp: p*blockCols + eight*8}, d)
+			if q != nil {
+				VPSLLD(Imm(8), q, q)
+				VPADDD(q, d, d)
+			}
+			q = d
+		}
+		for four := range 2 {
+			lane := YMM() // four activations, twice
+			VPERMQ(Imm([]uint64{0x44, 0xee}[four]), q, lane)
+			sum, sum2, t := YMM(), YMM(), YMM()
+			VPSHUFD(Imm(0), lane, sum)
+			VPAND(with[0], sum, sum)
+			VPADDD(start, sum, sum)
+			for _, c := range []int{1, 3} {
+				VPSHUFD(Imm(uint64(c*0x55)), lane, t)
+				VPAND(with[c], t, t)
+				VPADDD(t, sum, sum)
+			}
+			VPSHUFD(Imm(2*0x55), lane, sum2)
+			VPADDD(sum, sum2, sum2)
+			for _, v := range []VecVirtual{sum, sum2} {
+				digits(v, digit)
+				VPSHUFB(byDigit, v, v) // in a lane, four sums of each digit
+			}
+			for i, unpack := range []func(...Op){VPUNPCKLDQ, VPUNPCKHDQ} {
+				unpack(sum2, sum, t)
+				VPERMQ(Imm(0xd8), t, t)
+				VMOVDQU(t, Mem{Base: dst, Disp: ((2*eight+four)*tabDigits + 2*i) * table})
+			}
+		}
+	}
+	ADDQ(U32(tableBlock), dst)
+	ADDQ(U32(planes*blockCols), x)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+// digits makes the digits of 7 bits in every dword of v bytes.
+func digits(v VecVirtual, mask [tabDigits]Mem) {
+	all := YMM()
+	VPAND(mask[0], v, all)
+	for d := 1; d < tabDigits; d++ {
+		t := YMM()
+		VPADDD(v, v, v)
+		VPAND(mask[d], v, t)
+		VPOR(t, all, all)
+	}
+	VMOVDQA(all, v)
+}

@@ -1,0 +1,81 @@
+//go:build !noasm
+
+package cpu
+
+import "npack/ternary"
+
+// tableLinear is the linear for three digits, on tiles of 64 rows. The 16 sums of
+// any of four activations are made once for all rows and then looked up for 32 rows
+// at a time, in digits of 7 bits: 128 weights take 12 lookups and 24 additions and
+// shifts, where codes take 24 products and 24 additions.
+func tableLinear(finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)) *linear {
+	return &linear{
+		planes: 3, rows: 64, maxCols: tableCols,
+		arrange: arrangeBitTiles,
+		form:    func(dst, x []int8, blocks int) { tables3AVX2(&dst[0], &x[0], blocks) }, formBytes: 8 * 4 * 16,
+		dot:    func(sums []int32, w []byte, x []int8, blocks int) { lookUp3AVX2(&sums[0], &w[0], &x[0], blocks) },
+		finish: finish,
+	}
+}
+
+// tableCols is the number of columns up to which 32-bit sums of looked up digits
+// are safe: a block adds at most 8*3*(127+127*128) to one, and 4,096 such 1.6e9.
+const tableCols = 1 << 17
+
+// arrangeBits is [linear].arrange for any R. A block has 4 parts of 8 columns, 3R
+// bytes each: for each row a byte of bits p, then of q, then of n, so that 2p+n is
+// the code t+1 of a weight, 2q+n the code q+1.
+func arrangeBits(dst []byte, part *ternary.Matrix, row, R, blocks int) (valid bool) {
+	var bad uint32
+	for r := range R {
+		var bp, bn, br []byte // empty behind the last row: weights of 0
+		if row+r < part.Rows {
+			at := (row + r) * part.Stride
+			bp, bn, br = part.BP[at:at+part.Stride], part.BN[at:at+part.Stride], part.BR[at:at+part.Stride]
+		}
+		for b := range blocks {
+			plus, minus, high := word(bp, b), word(bn, b), word(br, b)
+			bad |= plus&minus | high&^(plus|minus)
+			if b == blocks-1 {
+				bad |= (plus | minus) &^ (1<<(part.Cols-b*blockCols) - 1) // a shift by 32 gives all bits
+			}
+			for g := range 4 {
+				to := dst[(b*4+g)*3*R+r:]
+				to[0], to[R], to[2*R] = byte(plus>>(8*g)), byte((plus^high)>>(8*g)), byte(^(plus|minus)>>(8*g))
+			}
+		}
+	}
+	return bad == 0
+}
+
+// arrangeBitTiles is arrangeBits, as arrangeTiles is arrangeCodes.
+func arrangeBitTiles(dst []byte, part *ternary.Matrix, row, R, blocks int) (valid bool) {
+	const cols = 8 * blockCols
+	if part.Cols%cols != 0 || part.Rows-row < R {
+		return arrangeBits(dst, part, row, R, blocks)
+	}
+	var bad uint32
+	for r := 0; r < R; r += 8 {
+		at := (row + r) * part.Stride
+		bad |= arrangeBitsAVX2(&dst[r], &part.BP[at], &part.BN[at], &part.BR[at], part.Stride, part.Cols/cols, R)
+	}
+	return bad == 0
+}
+
+// arrangeBitsAVX2 is like [arrangeCodesAVX2]; part is R.
+//
+//go:noescape
+func arrangeBitsAVX2(dst, bp, bn, br *byte, stride, groups, part int) (bad uint32)
+
+// tables3AVX2 writes, for every four columns, the sums of all choices of them,
+// [blocks][8][digit][16]: the four digits of 7 bits, lowest first, of a sum to
+// which 512*0x010101 is added. Entry i has the columns whose bit in i is set.
+// A test has its reference.
+//
+//go:noescape
+func tables3AVX2(tables, x *int8, blocks int)
+
+// lookUp3AVX2 is dot on arrangeBits and those tables.
+//
+//go:noescape
+func lookUp3AVX2(sums *int32, w *byte, tables *int8, blocks int)

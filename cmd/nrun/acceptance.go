@@ -9,7 +9,6 @@ import (
 
 	"npack/internal/cli"
 	"npack/pack"
-	"npack/runtime/backend"
 	"npack/runtime/engine"
 )
 
@@ -24,10 +23,10 @@ func acceptanceCommand() *urfave.Command {
 			"are of one go; nrun race measures in rounds.\n\n" + cli.Examples(
 			"nrun acceptance --draft lookup",
 			"nrun acceptance ~/models/pack --draft ~/models/small --plot kept.png",
-			"nrun acceptance ~/models/pack --draft ~/models/small --draft-length 2,4,7,auto --class code,chat"),
+			"nrun acceptance ~/models/pack --draft ~/models/small --lengths 2,4,7,auto --class code,chat"),
 		Flags: slices.Concat([]urfave.Flag{
 			&urfave.StringFlag{Name: "draft", Usage: "`MODEL` that drafts, or lookup: what followed like words before"},
-			&urfave.StringFlag{Name: "draft-length", Value: draftAuto, Usage: "draft `N,…` tokens at a time, 1 to 7, or auto: as many as pay"},
+			&urfave.StringFlag{Name: "lengths", Value: autoLength, Usage: "draft `N,…` tokens at a time, 1 to 7, or auto: as many as pay"},
 		}, promptFlags(), []urfave.Flag{
 			&urfave.StringFlag{Name: "plot", Usage: "draw kept tokens and passes into `FILE`, .png or .svg"},
 		}, runFlags(), []urfave.Flag{quietFlag("no progress"), jsonFlag()}),
@@ -123,10 +122,10 @@ func acceptance(c *urfave.Context) error {
 		return cli.Usagef("--draft MODEL, or --draft lookup, which needs none", "no draft")
 	}
 	var lengths []int
-	for _, s := range list(c, "draft-length") {
+	for _, s := range list(c, "lengths") {
 		n, err := parseDraftLength(s)
 		if err != nil {
-			return err
+			return fmt.Errorf("--lengths %w", err)
 		}
 		lengths = append(lengths, n)
 	}
@@ -166,8 +165,6 @@ func acceptance(c *urfave.Context) error {
 // session remembers which lengths paid.
 type acceptanceRun struct {
 	*runner
-	draft   *drafting
-	inst    backend.Instance // of the draft, nil for lookup
 	plain   *engine.Session
 	drafted []*engine.Session    // by length
 	models  []*engine.DraftModel // of them
@@ -175,32 +172,31 @@ type acceptanceRun struct {
 
 func newAcceptanceRun(c *urfave.Context, p *packOf, q *questions, lengths []int) (_ *acceptanceRun, err error) {
 	x := &acceptanceRun{}
-	defer func() {
-		if err != nil {
-			x.close()
-		}
-	}()
-	if x.draft, err = openDrafting(c.String("draft"), "", p); err != nil {
-		return nil, err
-	}
-	e, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	need, err := readNeed(c) // before there is a model in memory
 	if err != nil {
-		return nil, err
-	}
-	room := q.longest() + q.tokens - 1
-	if err := x.fit(c, p, b, room, len(lengths)); err != nil {
 		return nil, err
 	}
 	if x.runner, err = p.open(c); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			x.close()
+		}
+	}()
+	room := q.longest() + q.tokens - 1
 	if room > x.Window.Tokens {
 		return nil, cli.Usagef("choose others with --class, or a smaller -n", "the longest prompt and its answer have %d tokens; the context holds %d", room, x.Window.Tokens)
 	}
-	if x.draft.packOf != nil {
-		if x.inst, err = x.draft.load(c, e, b, x.Options()); err != nil {
-			return nil, err
-		}
+	_, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	if err != nil {
+		return nil, err
+	}
+	plan := engine.NewPlan(b, p.src.Model(), x.Options(), room)
+	bytes := plan.Total() + int64(len(lengths))*plan.Cache + x.Draft.bytes(b, x.Options(), x.Config().Vocab, room)
+	if need.most >= 0 && bytes > need.most {
+		return nil, cli.WithHint(fmt.Errorf("the model, its draft and %d caches need %s of memory; %s: %w", 1+len(lengths), cli.Size(bytes), need.room, pack.ErrNoSpace),
+			"fewer --lengths at a time take less")
 	}
 	if x.plain, err = x.Engine.NewSession(room); err != nil {
 		return nil, err
@@ -211,37 +207,15 @@ func newAcceptanceRun(c *urfave.Context, p *packOf, q *questions, lengths []int)
 			return nil, err
 		}
 		x.drafted = append(x.drafted, s)
-		m, err := x.draft.attach(s, x.inst, room, n)
-		if m != nil {
-			x.models = append(x.models, m)
-		}
+		m, err := x.Draft.attach(s, room, n)
 		if err != nil {
 			return nil, err
 		}
+		if m != nil {
+			x.models = append(x.models, m)
+		}
 	}
 	return x, nil
-}
-
-// fit refuses what would not fit memory: both models, and the caches of all
-// sessions.
-func (x *acceptanceRun) fit(c *urfave.Context, p *packOf, b backend.Backend, room, lengths int) error {
-	o, err := runOptions(c)
-	if err != nil {
-		return err
-	}
-	need, err := readNeed(c)
-	if err != nil {
-		return err
-	}
-	m, err := p.Model()
-	if err != nil {
-		return err
-	}
-	plan := engine.NewPlan(b, m, o, room)
-	if bytes := plan.Total() + int64(lengths)*plan.Cache + x.draft.plan(b, o, m, room, lengths); need.most >= 0 && bytes > need.most {
-		return cli.WithHint(fmt.Errorf("model and draft need %s of memory; %s: %w", cli.Size(bytes), need.room, pack.ErrNoSpace), "fewer --draft-length at a time take less")
-	}
-	return nil
 }
 
 func (x *acceptanceRun) close() {
@@ -253,13 +227,7 @@ func (x *acceptanceRun) close() {
 			_ = s.Close()
 		}
 	}
-	if x.inst != nil {
-		_ = x.inst.Close()
-	}
-	if x.runner != nil {
-		_ = x.runner.Close()
-	}
-	_ = x.draft.close()
+	_ = x.runner.Close()
 }
 
 // run answers every prompt plain and with each length in turn. A first go, of
@@ -269,7 +237,7 @@ func (x *acceptanceRun) run(c *urfave.Context, q *questions, lengths []int) (*ac
 	r := &acceptanceReport{Version: cli.Build(), Model: x.Name, Draft: c.String("draft"), Backend: x.Backend, Kernels: x.Kernels,
 		Activations: o.Activations.String(), KV: o.KV.String(), Threads: o.Threads, Battery: q.name, Tokens: q.tokens}
 	for _, n := range lengths {
-		name := draftAuto
+		name := autoLength
 		if n > 0 {
 			name = strconv.Itoa(n)
 		}

@@ -32,7 +32,7 @@ func TestAcceptanceClass(t *testing.T) {
 // The figures of a run agree with each other: classes add up, each pass gives one
 // token more than it kept.
 func TestAcceptance(t *testing.T) {
-	code, out, errs := nrun("", "acceptance", "../../testdata/story", "--draft", "../../testdata/storydraft", "--draft-length", "1,7,auto", "--battery", "story", "--class", "prose,counting,chat", "-n", "24", "--json")
+	code, out, errs := nrun("", "acceptance", "../../testdata/story", "--draft", "../../testdata/storydraft", "--lengths", "1,7,auto", "--battery", "story", "--class", "prose,counting,chat", "-n", "24", "--json")
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}

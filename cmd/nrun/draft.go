@@ -10,6 +10,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli"
+	"npack/pack"
 	"npack/runtime/backend"
 	"npack/runtime/engine"
 )
@@ -42,23 +43,45 @@ func readDraft(c *urfave.Context, p *packOf) (*draft, error) {
 		}
 		return nil, nil
 	}
-	d := &draft{name: c.String("draft")}
-	if l := c.String("draft-length"); l != "auto" {
-		var err error
-		if d.length, err = strconv.Atoi(l); err != nil || d.length < 1 || d.length > engine.MaxDraft {
-			return nil, cli.Usagef("", "--draft-length %q: auto or 1 to %d", l, engine.MaxDraft)
-		}
+	length, err := parseDraftLength(c.String("draft-length"))
+	if err != nil {
+		return nil, fmt.Errorf("--draft-length %w", err)
 	}
-	if d.name == lookupDraft {
+	d, err := openDraft(c.String("draft"), length, p)
+	if err != nil {
+		return nil, fmt.Errorf("--draft: %w", err)
+	}
+	return d, nil
+}
+
+// autoLength stands for as many tokens as pay.
+const autoLength = "auto"
+
+// parseDraftLength returns 0 for auto, which is also what "" stands for.
+func parseDraftLength(s string) (int, error) {
+	if s == "" || s == autoLength {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > engine.MaxDraft {
+		return 0, cli.Usagef("", "%q: auto or 1 to %d", s, engine.MaxDraft)
+	}
+	return n, nil
+}
+
+// openDraft opens what name stands for and compares its vocabulary with p's.
+func openDraft(name string, length int, p *packOf) (*draft, error) {
+	d := &draft{name: name, length: length}
+	if name == lookupDraft {
 		return d, nil
 	}
 	var err error
-	if d.pack, err = packAt(d.name); err != nil {
-		return nil, cli.WithHint(fmt.Errorf("--draft: %w", err), "a draft is a model's file or pack directory, or \"lookup\"")
+	if d.pack, err = packAt(name); err != nil {
+		return nil, cli.WithHint(err, "a draft is a model's file or pack directory, or \"lookup\"")
 	}
 	if err := d.compare(p); err != nil {
 		d.Close()
-		return nil, fmt.Errorf("--draft: %w", err)
+		return nil, err
 	}
 	return d, nil
 }
@@ -69,11 +92,11 @@ func (d *draft) compare(p *packOf) error {
 		return err
 	}
 	theirs, err := p.Tokenizer()
-	if err != nil {
-		return err
+	ours, errOurs := d.pack.Tokenizer()
+	if errors.Is(err, pack.ErrTruncated) && errors.Is(errOurs, pack.ErrTruncated) {
+		return d.compareSizes(p)
 	}
-	ours, err := d.pack.Tokenizer()
-	if err != nil {
+	if err = errors.Join(err, errOurs); err != nil {
 		return err
 	}
 	d.pack.tok = nil // its memory is better used
@@ -83,6 +106,20 @@ func (d *draft) compare(p *packOf) error {
 		return cli.WithHint(fmt.Errorf("%q: %w", d.name, err), "a draft needs the model's own vocabulary; --draft lookup works with every model")
 	}
 	return err
+}
+
+// compareSizes is for models of ids alone, without a tokenizer: nothing says what
+// a token means, and a wrong guess costs nothing but time.
+func (d *draft) compareSizes(p *packOf) error {
+	m, err := p.Model()
+	if err != nil {
+		return err
+	}
+	if d.shared = d.pack.src.Model().Vocab; d.shared != m.Vocab {
+		return cli.WithHint(fmt.Errorf("%q: nothing says that its %d tokens are those of the model, which has %d: %w", d.name, d.shared, m.Vocab, pack.ErrUnsupported),
+			"put the tokenizer.json of each beside it")
+	}
+	return nil
 }
 
 // bytes is what drafting for a model with a vocabulary of vocab tokens takes
@@ -115,16 +152,38 @@ func (d *draft) load(c *urfave.Context, e *backendEntry, b backend.Backend, o ba
 	return err
 }
 
-// Close unloads the draft.
+// unload frees what load took; the draft can be loaded again.
+func (d *draft) unload() error {
+	if d == nil || d.inst == nil {
+		return nil
+	}
+	err := d.inst.Close()
+	d.inst = nil
+	return err
+}
+
+// Close unloads the draft and closes its pack.
 func (d *draft) Close() error {
 	if d == nil || d.pack == nil {
 		return nil
 	}
-	var err error
-	if d.inst != nil {
-		err = d.inst.Close()
+	return errors.Join(d.unload(), d.pack.Close())
+}
+
+// attach lets the draft guess length tokens at a time for s, a session of room
+// tokens. The caller closes what it returns, which is nil for lookup, after s.
+func (d *draft) attach(s *engine.Session, room, length int) (*engine.DraftModel, error) {
+	if d.pack == nil {
+		return nil, s.Draft(engine.Lookup{}, length)
 	}
-	return errors.Join(err, d.pack.Close())
+	m, err := engine.NewDraftModel(d.inst, room, d.shared)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Draft(m, length); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
 // session returns a new session with a context of room tokens, drafted if the
@@ -134,31 +193,25 @@ func (r *runner) session(room int) (*engine.Session, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d := r.Draft
-	switch {
-	case d == nil:
+	if r.Draft == nil {
 		return s, func() { s.Close() }, nil
-	case d.pack == nil:
-		err = s.Draft(engine.Lookup{}, d.length)
-	default:
-		var m *engine.DraftModel
-		if m, err = engine.NewDraftModel(d.inst, room, d.shared); err == nil {
-			if err = s.Draft(m, d.length); err == nil {
-				return s, func() { s.Close(); m.Close() }, nil
-			}
-			m.Close()
-		}
 	}
+	m, err := r.Draft.attach(s, room, r.Draft.length)
 	if err != nil {
 		s.Close()
 		return nil, nil, err
 	}
-	return s, func() { s.Close() }, nil
+	return s, func() {
+		s.Close()
+		if m != nil {
+			m.Close()
+		}
+	}, nil
 }
 
 func (d *draft) lengthName() string {
 	if d.length == 0 {
-		return "auto"
+		return autoLength
 	}
 	return strconv.Itoa(d.length)
 }

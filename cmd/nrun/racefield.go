@@ -32,8 +32,8 @@ type ownContestant struct {
 	backend backend.Backend
 	options backend.Options
 	model   *ternary.Model
-	draft   *drafting // nil: none
-	room    int       // tokens of the longest text
+	draft   *draft // nil: none
+	room    int    // tokens of the longest text
 }
 
 // newField opens the models of r's contestants and completes their definitions.
@@ -71,7 +71,7 @@ func newField(c *urfave.Context, r *race.Report) (*raceField, error) {
 
 func (f *raceField) close() {
 	for _, x := range f.own {
-		_ = x.draft.close()
+		_ = x.draft.Close()
 		_ = x.Close()
 	}
 }
@@ -105,7 +105,7 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 		err = x.runnable()
 	}
 	if err == nil {
-		x.draft, err = openDrafting(d.Draft, d.DraftLength, x.packOf)
+		err = x.openDraft(d)
 	}
 	if err != nil {
 		_ = x.Close()
@@ -113,9 +113,6 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 	}
 	d.Backend, d.Kernel = x.backend.Name(), kernelsOf(x.backend)
 	d.Activations, d.KV, d.Threads = x.options.Activations.String(), x.options.KV.String(), x.options.Threads
-	if d.Draft != "" && d.DraftLength == "" {
-		d.DraftLength = draftAuto
-	}
 	d.Bytes = x.src.Size()
 	if d.Format = "native"; x.path != "" {
 		if format, err := formats.Detect(x.src.Name()); err == nil {
@@ -123,6 +120,24 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 		}
 	}
 	return x, nil
+}
+
+func (x *ownContestant) openDraft(d *race.Definition) error {
+	if d.Draft == "" {
+		if d.DraftLength != "" {
+			return cli.Usagef("draft=MODEL or draft=lookup", "--run %q: draft-length without a draft", d.Name)
+		}
+		return nil
+	}
+	length, err := parseDraftLength(d.DraftLength)
+	if err != nil {
+		return fmt.Errorf("--run %q: draft-length %w", d.Name, err)
+	}
+	if x.draft, err = openDraft(d.Draft, length, x.packOf); err != nil {
+		return fmt.Errorf("--run %q: draft: %w", d.Name, err)
+	}
+	d.DraftLength = x.draft.lengthName()
+	return nil
 }
 
 // prompts decides what is asked, and how long answers may be: from the battery
@@ -172,7 +187,7 @@ func (f *raceField) fit(c *urfave.Context, r *race.Report) (oneByOne bool, why s
 	}
 	var sum, most int64
 	for _, x := range f.own {
-		bytes := engine.NewPlan(x.backend, x.model, x.options, x.room).Total() + x.draft.plan(x.backend, x.options, x.model, x.room, 1)
+		bytes := engine.NewPlan(x.backend, x.model, x.options, x.room).Total() + x.draft.bytes(x.backend, x.options, x.model.Vocab, x.room)
 		if sum, most = sum+bytes, max(most, bytes); need.most >= 0 && bytes > need.most {
 			return false, "", cli.WithHint(fmt.Errorf("%q needs %s of memory; %s: %w", x.Name, cli.Size(bytes), need.room, pack.ErrNoSpace), "nrun plan shows what needs it")
 		}
@@ -201,8 +216,8 @@ func (f *raceField) token(id int32) string {
 type ownRunner struct {
 	inst    backend.Instance
 	session *engine.Session
-	draft   backend.Instance   // nil: no model drafts
-	drafter *engine.DraftModel // of draft
+	draft   *draft             // nil: none
+	drafter *engine.DraftModel // of draft, nil for lookup
 }
 
 // start loads the model.
@@ -212,13 +227,10 @@ func (x *ownContestant) start(c *urfave.Context) (race.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &ownRunner{inst: inst}
+	o := &ownRunner{inst: inst, draft: x.draft}
 	if o.session, err = engine.New(inst, 0).NewSession(x.room); err == nil && x.draft != nil {
-		if x.draft.packOf != nil {
-			o.draft, err = x.draft.load(c, x.entry, x.backend, x.options)
-		}
-		if err == nil {
-			o.drafter, err = x.draft.attach(o.session, o.draft, x.room, x.draft.length)
+		if err = x.draft.load(c, x.entry, x.backend, x.options); err == nil {
+			o.drafter, err = x.draft.attach(o.session, x.room, x.draft.length)
 		}
 	}
 	if err != nil {
@@ -269,9 +281,7 @@ func (o *ownRunner) Close() error {
 	if o.drafter != nil {
 		err = o.drafter.Close()
 	}
-	if o.draft != nil {
-		err = errors.Join(err, o.draft.Close())
-	}
+	err = errors.Join(err, o.draft.unload())
 	if o.session != nil {
 		err = errors.Join(err, o.session.Close())
 	}
@@ -279,4 +289,26 @@ func (o *ownRunner) Close() error {
 	*o = ownRunner{}
 	debug.FreeOSMemory()
 	return err
+}
+
+// answerPrompt lets s, which begins anew, answer a prompt greedily.
+func answerPrompt(ctx context.Context, s *engine.Session, prompt []int32, tokens int) (*engine.Result, race.Work, error) {
+	if err := s.Reset(); err != nil { // nothing is read from the cache
+		return nil, race.Work{}, err
+	}
+	res, err := s.Generate(ctx, engine.Request{Prompt: prompt, MaxTokens: tokens})
+	if err == nil && res.Finish == engine.FinishCancelled {
+		err = context.Canceled
+	}
+	if err == nil && res.Draft != nil && res.Draft.Err != nil {
+		err = fmt.Errorf("draft: %w", res.Draft.Err)
+	}
+	if err != nil {
+		return nil, race.Work{}, err
+	}
+	w := race.Work{Prompts: 1, PromptTokens: res.Prompt, PrefillSeconds: res.Prefill.Seconds(), Tokens: res.Steps, DecodeSeconds: res.Decode.Seconds()}
+	if d := res.Draft; d != nil {
+		w.Passes, w.Drafted, w.Kept, w.DraftSeconds = res.Passes, d.Drafted, d.Accepted, d.Time.Seconds()
+	}
+	return &res, w, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,9 +87,8 @@ func bench(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
-	plot := c.String("plot")
-	if ext := filepath.Ext(plot); c.IsSet("plot") && ext != ".png" && ext != ".svg" {
-		return cli.Usagef("", "--plot %q: the name must end in .png or .svg", plot)
+	if err := plotName(c); err != nil {
+		return err
 	}
 	p, err := openPack(c)
 	if err != nil {
@@ -105,7 +103,7 @@ func bench(c *urfave.Context) error {
 	if err := x.run(c, r); err != nil {
 		return err
 	}
-	if plot != "" {
+	if plot := c.String("plot"); plot != "" {
 		if err := writeBenchPlot(plot, r); err != nil {
 			return err
 		}

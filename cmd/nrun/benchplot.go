@@ -3,17 +3,12 @@ package main
 import (
 	"fmt"
 	"image/color"
-	"io"
 	"path/filepath"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
-
-	"npack/internal/outfile"
 )
 
 // benchColors are those of Okabe and Ito, told apart by all common forms of
@@ -41,29 +36,7 @@ func writeBenchPlot(path string, r *benchReport) error {
 			panels = append(panels, p)
 		}
 	}
-	var canvas interface {
-		vg.CanvasSizer
-		io.WriterTo
-	}
-	if filepath.Ext(path) == ".svg" {
-		canvas = vgsvg.New(benchPlotWidth, benchPlotHeight)
-	} else {
-		img := vgimg.NewWith(vgimg.UseWH(benchPlotWidth, benchPlotHeight), vgimg.UseDPI(110), vgimg.UseBackgroundColor(color.White))
-		canvas = vgimg.PngCanvas{Canvas: img}
-	}
-	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: vg.Points(18), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(12)}
-	for i, c := range plot.Align([][]*plot.Plot{panels}, tiles, draw.New(canvas))[0] {
-		panels[i].Draw(c)
-	}
-	f, err := outfile.Create(path, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := canvas.WriteTo(f); err != nil {
-		return err
-	}
-	return f.Commit()
+	return writePlots(path, benchPlotWidth, benchPlotHeight, panels...)
 }
 
 // benchPanel draws a line for each length and configuration; nil if there is

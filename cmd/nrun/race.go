@@ -115,8 +115,8 @@ func runRace(c *urfave.Context) error {
 // their place if they were not.
 func newRace(c *urfave.Context) (r, before *race.Report, err error) {
 	r = &race.Report{Schema: race.Schema, Version: cli.Build(), Machine: race.ReadMachine(), Wanted: c.Int("rounds")}
-	if r.Wanted < 1 || r.Wanted > 10000 {
-		return nil, nil, cli.Usagef("", "--rounds %d is outside 1 to 10000", r.Wanted)
+	if r.Wanted < 1 || r.Wanted > race.MaxRounds {
+		return nil, nil, cli.Usagef("", "--rounds %d is outside 1 to %d", r.Wanted, race.MaxRounds)
 	}
 	if r.Contestants, err = definitions(c); err != nil {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/internal/race"
+	"npack/pack"
 	"npack/runtime/identity"
 )
 
@@ -54,6 +56,10 @@ func (p *packOf) questions(c *urfave.Context) (*questions, error) {
 		return nil, err
 	}
 	prompts, err := p.encodeBattery(b, name, chosen, q.tokens)
+	if errors.Is(err, pack.ErrCorrupt) && (c.IsSet("prompt") || c.IsSet("steps")) {
+		// The command line asks for what does not fit, not the file.
+		return nil, cli.Usagef("a smaller -n, or other prompts: --class", "%s", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -247,10 +247,10 @@ func batterySteps(c *urfave.Context, b *identity.Battery) (int, error) {
 	if !c.IsSet("steps") {
 		return b.Steps, nil
 	}
-	if n := c.Int("steps"); n >= 1 {
+	if n := c.Int("steps"); n >= 1 && n <= engine.MaxContext {
 		return n, nil
 	}
-	return 0, cli.Usagef("", "--steps %d: at least 1 token", c.Int("steps"))
+	return 0, cli.Usagef("", "--steps %d: 1 to %d tokens", c.Int("steps"), engine.MaxContext)
 }
 
 // encodeBattery turns prompts of a battery into this model's ids.

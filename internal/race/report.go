@@ -129,8 +129,11 @@ func (r *Report) classRates(contestant int, class string) []float64 {
 	return s
 }
 
-// MaxFile bounds a file of a race, in bytes.
-const MaxFile = 64 << 20
+const (
+	MaxFile   = 64 << 20 // bytes of a file of a race
+	MaxRounds = 10000
+	maxTokens = 1 << 20 // of an answer; no context is longer
+)
 
 // Read reads the file of a race, to go on with it.
 func Read(path string) (*Report, error) {
@@ -159,8 +162,11 @@ func (r *Report) check() (place, found, expected string) {
 	if len(r.Contestants) < 2 {
 		return "contestants", fmt.Sprint(len(r.Contestants)), "2 or more"
 	}
-	if len(r.Prompts) == 0 || r.Tokens < 2 {
-		return "prompts", fmt.Sprintf("%d prompts, %d tokens", len(r.Prompts), r.Tokens), "1 prompt and 2 tokens or more"
+	if len(r.Prompts) == 0 || r.Tokens < 2 || r.Tokens > maxTokens {
+		return "prompts", fmt.Sprintf("%d prompts, %d tokens", len(r.Prompts), r.Tokens), fmt.Sprintf("1 prompt or more and 2 to %d tokens", maxTokens)
+	}
+	if r.Wanted < 1 || r.Wanted > MaxRounds {
+		return "rounds_wanted", fmt.Sprint(r.Wanted), fmt.Sprintf("1 to %d", MaxRounds)
 	}
 	for i := range r.Prompts {
 		if len(r.Prompts[i].IDs) == 0 {

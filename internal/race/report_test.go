@@ -47,6 +47,8 @@ func TestRead(t *testing.T) {
 		{`{"name":"a"},`, ``, pack.ErrCorrupt, "contestants: 1, expected 2 or more"},
 		{`"ids":[100]`, `"ids":[]`, pack.ErrCorrupt, "prompts[1].ids: no tokens"},
 		{`"tokens":4,"rounds_wanted"`, `"tokens":0,"rounds_wanted"`, pack.ErrCorrupt, "prompts: 3 prompts, 0 tokens"},
+		{`"tokens":4,"rounds_wanted"`, `"tokens":9223372036854775807,"rounds_wanted"`, pack.ErrCorrupt, "prompts: 3 prompts, 9223372036854775807 tokens"},
+		{`"rounds_wanted":2`, `"rounds_wanted":-2`, pack.ErrCorrupt, "rounds_wanted: -2, expected 1 to 10000"},
 		{`"contestants":[`, `"contestants":[{"name":"x"},`, pack.ErrCorrupt, "identity.results: 2, expected 3"},
 		{`"samples":[{"contestant":"a"`, `"samples":[{"contestant":"z"`, pack.ErrCorrupt, `rounds[0].samples[0].contestant: "z", expected "a"`},
 		{`"decode_seconds":9`, `"decode_seconds":0`, pack.ErrCorrupt, "rounds[0].samples[0].total: 9 tokens in 0 s"},

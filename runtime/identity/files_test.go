@@ -8,8 +8,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -315,4 +317,33 @@ func FuzzFiles(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestErrorsAsMeasured: what Judge counts with is what NUMERICS.md states.
+func TestErrorsAsMeasured(t *testing.T) {
+	data, err := os.ReadFile("../../NUMERICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(data), "*", "")
+	rows := 0
+	for _, a := range []backend.Activations{backend.Exact, backend.Int16, backend.Int8} {
+		for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
+			row := regexp.MustCompile(`(?m)^\| ` + a.String() + `[^|]* \| ` + kv.String() + `[^|]* \| ([0-9.e-]+) \|`).FindStringSubmatch(text)
+			got := relativeError(a, kv)
+			if row == nil {
+				if !math.IsNaN(got) {
+					t.Errorf("%s/%s: %g, which NUMERICS.md does not have", a, kv, got)
+				}
+				continue
+			}
+			rows++
+			if want, err := strconv.ParseFloat(row[1], 64); err != nil || got != want {
+				t.Errorf("%s/%s: %g, NUMERICS.md says %s", a, kv, got, row[1])
+			}
+		}
+	}
+	if rows != 5 {
+		t.Errorf("%d rows of measurements in NUMERICS.md, want 5", rows)
+	}
 }

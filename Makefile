@@ -29,7 +29,7 @@ certify: build ## the release gate on every format of the story model, then draf
 	$(BIN)/npack manifest -q dist/certify
 	$(BIN)/nrun certify dist/certify --battery story
 	$(BIN)/npack verify --certificate dist/certify/certificate.json dist/certify
-	$(GO) test -count 1 -v -run Drafted ./runtime/engine
+	$(GO) test -count 1 -v -timeout 30m -run Drafted ./runtime/engine
 
 # Its module holds the types of Kubernetes, which the programs do not need.
 deploy-check: ## the example manifests, decoded strictly and run

@@ -32,7 +32,7 @@ func raceCommand() *urfave.Command {
 			"a JSON object with more fields for it; bench, the beginning of a llama-bench command.\n" +
 			"Of all: speed-only=yes lets a rate count although the tokens differ, and says so.\n\n" + cli.Examples(
 			"nrun race --run 'vector: backend=cpu' --run 'plain: kernel=generic'",
-			"nrun race ~/models/pack --run 'plain:' --run 'drafted: draft=~/models/small' -o race.json --plot race.png",
+			"nrun race models/pack --run 'plain:' --run 'drafted: draft=models/small' -o race.json --plot race.png",
 			"nrun race ~/models/pack --run 'pack:' --run 'gguf: model=model.gguf' --rounds 9",
 			"nrun race ~/models/pack --run 'nrun:' --run 'llama: server=\"llama-server -m model.gguf --port {port}\"'",
 			"nrun race ~/models/pack --run 'nrun:' --run 'llama: bench=\"llama-bench -m model.gguf -t 8\"'",

@@ -381,7 +381,7 @@ func TestDraftClock(t *testing.T) {
 		{"right", nil, 5, 4.4, 8 / (1 + 7*.05 + 7*.05), 80},
 		{"half", func(i int) bool { return i%2 == 0 }, 5, 1.3, 1.82, 400},
 		{"wrong", func(int) bool { return true }, 5, 0.97, 1, tokens},
-		{"right and too dear", nil, 120, 0.97, 1, tokens},
+		{"right and too dear", nil, 120, 0.97, 1.01, tokens},
 	} {
 		now := time.Unix(0, 0)
 		f := timed{newFake(256, script(len(prompt), says)), &now, func(columns int) time.Duration { return time.Duration(95+5*columns) * time.Millisecond }}

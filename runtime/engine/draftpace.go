@@ -108,7 +108,7 @@ func (p *pace) length(room int) int {
 		p.wake()
 	}
 	if p.draft.n == 0 {
-		room = min(room, 2) // before anything is known of what it costs
+		room = min(room, 1) // before anything is known of what it costs
 	}
 	n := p.best(room)
 	switch {

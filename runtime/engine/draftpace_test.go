@@ -111,7 +111,7 @@ func TestPaceDisturbed(t *testing.T) {
 		m.noise = 5
 		for _, p := range []float64{0, 0.5, 0.9} {
 			m.accept = always(p)
-			if s := m.speed(1024, -1); s < 0.92 {
+			if s := m.speed(1024, -1); s < 0.9 {
 				t.Errorf("%s, accepted %.1f: %.3f times plain", m.name, p, s)
 			}
 		}

@@ -126,7 +126,7 @@ func (p *pace) affordable() bool {
 	if trial == 0 { // reading a token costs no more than drafting one
 		trial = float64(min(p.wait, draftTail)) * float64(p.token)
 	}
-	return float64(p.lost)+trial <= paceLoss*float64(p.all)+paceGrant*p.cost(0)
+	return float64(p.lost)+trial <= float64(paceLoss*float64(p.all))+float64(paceGrant*p.cost(0))
 }
 
 // wake begins a trial. What was seen long ago says little about the text here.
@@ -159,13 +159,13 @@ func (p *pace) best(room int) int {
 		hit += p.hit[i]
 		tried += p.tried[i]
 	}
-	prior := (hit + 4*pacePrior) / (tried + 4) // of positions that are not known yet
+	prior := (hit + float64(4*pacePrior)) / (tried + 4) // of positions that are not known yet
 	best, gain := 0, 1/p.cost(0)
 	tokens, reach := 1.0, 1.0
 	for n := 1; n <= min(room, MaxDraft); n++ {
-		reach *= (p.hit[n-1] + 2*prior) / (p.tried[n-1] + 2)
+		reach = float64(reach * (p.hit[n-1] + float64(2*prior)) / (p.tried[n-1] + 2))
 		tokens += reach
-		if g := tokens / (p.draft.median()*float64(n) + p.cost(n)); g > gain {
+		if g := tokens / (float64(p.draft.median()*float64(n)) + p.cost(n)); g > gain {
 			best, gain = n, g
 		}
 	}
@@ -200,7 +200,7 @@ func (p *pace) cost(n int) float64 {
 		_, plain := least(0)
 		slope = (from - plain) / float64(lo)
 	}
-	return from + slope*float64(n-lo)
+	return from + float64(slope*float64(n-lo))
 }
 
 // record learns from a cycle.

@@ -25,10 +25,9 @@ func peak() {
 	fmt.Println(run.ProcessState.SysUsage().(*syscall.Rusage).Maxrss * 1024)
 }
 
-// TestPlanPeak: what a run has in memory at its peak is what was planned. nrun
-// itself is within 5 %; the test's program, most of what is measured here, has
-// pages of its own that only a run touches.
+// TestPlanPeak: what a run has in memory at its peak is what was planned, to 5 %.
 func TestPlanPeak(t *testing.T) {
+	const own = 4 << 20 // bytes: the test's program has more pages of its own than nrun
 	prompt := strings.Repeat("Once upon a time there was a king who had three sons. ", 60)
 	for _, flags := range [][]string{{"-c", "900"}, {"-c", "900", "--kv", "f32", "--activations", "int8", "-t", "1"}} {
 		plan := command(t, append([]string{"plan", "--json"}, flags...)...)
@@ -51,8 +50,8 @@ func TestPlanPeak(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		t.Logf("%v: planned %d, peak %d", flags, p.Total, peak)
-		if off := float64(peak)/float64(p.Total) - 1; off < -0.08 || off > 0.08 {
-			t.Errorf("%v: planned %d bytes, the peak was %d, %+.1f %%", flags, p.Total, peak, 100*off)
+		if off := peak - p.Total; off < -p.Total/20 || off > p.Total/20+own {
+			t.Errorf("%v: planned %d bytes, the peak was %d, %+.1f %%", flags, p.Total, peak, 100*float64(off)/float64(p.Total))
 		}
 	}
 }

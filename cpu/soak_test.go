@@ -63,6 +63,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+const window = 700 // tokens of a chat
+
 type soak struct {
 	t      *testing.T
 	m      *ternary.Model
@@ -82,6 +84,12 @@ func (s *soak) instance() {
 	judge := s.judges[way]
 	if judge == nil {
 		judge = s.load(reference.Backend{}, o) // kept: it is no leak
+		// Nor is its rotary table, which has all its size from here on.
+		seq, err := judge.NewSequence(window)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		seq.Close()
 		s.judges[way] = judge
 	}
 	o.Threads = 1 + s.rng.IntN(4)
@@ -103,7 +111,7 @@ func (s *soak) load(b backend.Backend, o backend.Options) backend.Instance {
 
 // chat is a few turns in one session, some of them cancelled.
 func (s *soak) chat(e *engine.Engine, in, judge backend.Instance) {
-	session, err := e.NewSession(700)
+	session, err := e.NewSession(window)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -39,6 +39,10 @@ type need struct {
 	room, source string // of most, to people
 }
 
+// runPages is about what a run touches of the program's own pages that planning
+// has not, in bytes: code and tables of the forward pass (linux/amd64).
+const runPages = 2 << 20
+
 // usable is the part of free memory that a run may plan with; a tenth is left
 // to others and to what the plan does not know of.
 func usable(free int64) int64 { return free - free/10 }
@@ -49,7 +53,9 @@ func readNeed(c *urfave.Context) (need, error) {
 	if c.IsSet("context") && n.asked < 1 {
 		return n, cli.Usagef("", "-c %d: a context has at least 1 token", n.asked)
 	}
-	n.program, _ = machine.ProcessMemory()
+	if n.program, _ = machine.ProcessMemory(); n.program > 0 {
+		n.program += runPages
+	}
 	if c.IsSet("memory-limit") {
 		var err error
 		if n.limit, err = parseSize(c.String("memory-limit")); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,12 +26,24 @@ func peak() {
 	fmt.Println(run.ProcessState.SysUsage().(*syscall.Rusage).Maxrss * 1024)
 }
 
-// TestPlanPeak: what a run has in memory at its peak is what was planned, to 5 %.
+// TestPlanPeak: what nrun has in memory at its peak is what it planned. It is built
+// for that: most of what is measured here is the program, and the test's own is
+// larger. The tokenizer's cache is there for both, as it is from the second run on.
 func TestPlanPeak(t *testing.T) {
-	const own = 4 << 20 // bytes: the test's program has more pages of its own than nrun
+	nrun := filepath.Join(t.TempDir(), "nrun")
+	if out, err := exec.Command("go", "build", "-o", nrun, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	env := append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
+	warm := exec.Command(nrun, "plan")
+	warm.Env = env
+	if out, err := warm.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	prompt := strings.Repeat("Once upon a time there was a king who had three sons. ", 60)
 	for _, flags := range [][]string{{"-c", "900"}, {"-c", "900", "--kv", "f32", "--activations", "int8", "-t", "1"}} {
-		plan := command(t, append([]string{"plan", "--json"}, flags...)...)
+		plan := exec.Command(nrun, append([]string{"plan", "--json"}, flags...)...)
+		plan.Env = env
 		out, err := plan.Output()
 		if err != nil {
 			t.Fatal(err)
@@ -39,8 +52,8 @@ func TestPlanPeak(t *testing.T) {
 		if err := json.Unmarshal(out, &p); err != nil {
 			t.Fatal(err)
 		}
-		run := program(t, "peak", append([]string{"nrun", "generate", "-q", "-n", "0", "--ignore-eos", "-p", prompt}, flags...)...)
-		run.Env = plan.Env // the same cache of the tokenizer
+		run := program(t, "peak", append([]string{nrun, "generate", "-q", "-n", "0", "--ignore-eos", "-p", prompt}, flags...)...)
+		run.Env = env
 		out, err = run.Output()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -50,8 +63,8 @@ func TestPlanPeak(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		t.Logf("%v: planned %d, peak %d", flags, p.Total, peak)
-		if off := peak - p.Total; off < -p.Total/20 || off > p.Total/20+own {
-			t.Errorf("%v: planned %d bytes, the peak was %d, %+.1f %%", flags, p.Total, peak, 100*float64(off)/float64(p.Total))
+		if off := float64(peak)/float64(p.Total) - 1; off < -0.05 || off > 0.05 {
+			t.Errorf("%v: planned %d bytes, the peak was %d, %+.1f %%", flags, p.Total, peak, 100*off)
 		}
 	}
 }

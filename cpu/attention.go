@@ -18,7 +18,8 @@ func (in *instance) attention() error {
 	for from := 0; from < len(p.batch); from = p.to {
 		p.from, p.to, p.chunks = from, from, 0
 		for p.to < len(p.batch) {
-			most := max(p.chunks, p.batch[p.to].Pos/chunk+1)
+			// In whole steps, so that memory for them grows as the cache does.
+			most := max(p.chunks, roundUp(p.batch[p.to].Pos+1, step)/chunk)
 			if (p.to+1-from)*in.c.Heads*most*in.cache.dimPad > partialFloats && p.to > from {
 				break
 			}

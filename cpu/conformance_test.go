@@ -3,6 +3,9 @@ package cpu
 import (
 	"context"
 	"errors"
+	"math"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -31,35 +34,51 @@ func TestSimulationBits(t *testing.T) {
 	})
 }
 
-// A token costs no allocation, on any number of threads.
+// A token costs no allocation, on any number of threads: not one in all tokens of
+// a step of the cache but its first.
 func TestNoAllocations(t *testing.T) {
 	if err := (Backend{}).Check(); err != nil {
 		t.Skip(err)
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it allocates, too
 	for _, threads := range []int{1, 2, 3} {
 		for _, kv := range []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8} {
-			in, err := Backend{}.Load(context.Background(), simulation.Open(t, story.Container), backend.Options{Threads: threads, KV: kv})
-			if err != nil {
-				t.Fatal(err)
+			least := uint64(math.MaxUint64)
+			for range 3 { // of which the system may disturb some
+				least = min(least, allocations(t, backend.Options{Threads: threads, KV: kv}))
 			}
-			seq, err := in.NewSequence(400)
-			if err != nil {
-				t.Fatal(err)
+			if least != 0 {
+				t.Errorf("%d threads, %s: %d allocations in %d tokens", threads, kv, least, step-1)
 			}
-			runs := []backend.Run{{Seq: seq, Tokens: []int32{7}, Want: []int{0}, Logits: make([]float32, in.Config().Vocab)}}
-			forward := func() {
-				if err := in.Forward(context.Background(), runs); err != nil {
-					t.Fatal(err)
-				}
-			}
-			forward() // the first token of a step makes room
-			if n := testing.AllocsPerRun(50, forward); n != 0 {
-				t.Errorf("%d threads, %s: %g allocations a token", threads, kv, n)
-			}
-			seq.Close()
-			in.Close()
 		}
 	}
+}
+
+// allocations counts those of a new instance's tokens from the second to the
+// last of a step.
+func allocations(t *testing.T, o backend.Options) uint64 {
+	in, err := Backend{}.Load(context.Background(), simulation.Open(t, story.Container), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	seq, err := in.NewSequence(step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seq.Close()
+	runs := []backend.Run{{Seq: seq, Tokens: []int32{7}, Want: []int{0}, Logits: make([]float32, in.Config().Vocab)}}
+	var before, after runtime.MemStats
+	for i := range step {
+		if i == 1 {
+			runtime.ReadMemStats(&before)
+		}
+		if err := in.Forward(context.Background(), runs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
 }
 
 // Planes that contradict each other are refused while they are arranged.

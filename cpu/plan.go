@@ -75,11 +75,12 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	worker += int64(columns) * 2 * planes * int64(l.rows) * 4                                 // reserve
 	mem.Buffers += int64(max(o.Threads, 1)) * (worker + int64(unsafe.Sizeof(scratch{})))
 
-	chunks := int64(roundUp(context, chunk) / chunk)
+	positions := int64(roundUp(context, step))
+	chunks := positions / chunk
 	column := int64(c.Heads) * chunks // partial results of a column
 	round := min(int64(columns), max(1, partialFloats/max(1, column*dim)))
 	mem.Buffers += round * column * (4*dim + int64(unsafe.Sizeof(partialSum{})))
-	mem.Buffers += int64(context) * int64(c.RotaryDims/2) * 8 // cosines and sines
+	mem.Buffers += positions * int64(c.RotaryDims/2) * 8 // cosines and sines
 	return mem
 }
 

@@ -65,7 +65,7 @@ type pass struct {
 	layer    int
 	failed   atomic.Bool // a value was not finite; any worker may set it
 	from, to int         // columns of attention's round
-	chunks   int         // of the longest column
+	chunks   int         // of the longest column, in whole steps of the cache
 }
 
 // activations is how the integers of a column relate to its values.

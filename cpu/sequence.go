@@ -95,7 +95,7 @@ func (in *instance) NewSequence(context int) (backend.Sequence, error) {
 
 // grow makes room for the positions below n.
 func (s *sequence) grow(n int) error {
-	s.in.rope.Grow(n)
+	s.in.rope.Grow(roundUp(n, step))
 	for len(s.steps)*step < n {
 		b, err := s.in.cache.newSlab()
 		if err != nil {

@@ -2,12 +2,19 @@ package cpu_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +27,80 @@ import (
 	"npack/ternary"
 	"npack/testdata/story"
 )
+
+// judging is set for the process that TestSoak asks for the reference's logits.
+// It is one of its own, since the memory of the other is watched: the reference
+// leaves megabytes to the garbage collector with every text.
+const judging = "NPACK_SOAK_JUDGE"
+
+// question is a text of a soak; its answers are the logits after each token from
+// the prompt's last on.
+type question struct {
+	Options backend.Options
+	IDs     []int32
+	Prompt  int // tokens
+}
+
+// answer is one of them: its checksum and the token chosen.
+type answer struct {
+	Sum  [sha256.Size]byte
+	Best int32
+}
+
+// TestSoakJudge answers questions on standard input.
+func TestSoakJudge(t *testing.T) {
+	if os.Getenv(judging) == "" {
+		t.Skip("is for TestSoak")
+	}
+	m := simulation.Open(t, story.Container)
+	in, out := gob.NewDecoder(os.Stdin), gob.NewEncoder(os.Stdout)
+	instances := map[string]backend.Instance{}
+	var logits []float32
+	for {
+		var q question
+		if err := in.Decode(&q); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		way := fmt.Sprint(q.Options.Activations, q.Options.KV)
+		if instances[way] == nil {
+			instances[way] = load(t, m, reference.Backend{}, q.Options)
+		}
+		var answers []answer
+		logits, answers = ask(t, instances[way], q, logits)
+		if err := out.Encode(answers); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// startJudge returns a function that asks a new process of TestSoakJudge.
+func startJudge(t *testing.T) func(q question) []answer {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run", "^TestSoakJudge$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), judging+"=1"), os.Stderr
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_, _ = io.Copy(io.Discard, stdout)
+		_ = cmd.Wait()
+	})
+	to, from := gob.NewEncoder(stdin), gob.NewDecoder(stdout)
+	return func(q question) (answers []answer) {
+		if err := errors.Join(to.Encode(q), from.Decode(&answers)); err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+}
 
 // TestSoak lets several chats go on for the time that NPACK_SOAK names ("20m"),
 // or two seconds: turns of random length, resets, cancelled answers, instances
@@ -40,7 +121,10 @@ func TestSoak(t *testing.T) {
 	m := simulation.Open(t, story.Container)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	s := &soak{t: t, m: m, rng: rand.New(rand.NewPCG(seed, 0)), judges: map[string]backend.Instance{}}
+	s := &soak{t: t, m: m, rng: rand.New(rand.NewPCG(seed, 0)), window: 700, judge: startJudge(t)}
+	if testing.Short() {
+		s.window = 100 // the reference takes long for more, and longer under the race detector
+	}
 	var settled int64 // resident memory after a quarter of the time
 	for start := time.Now(); time.Since(start) < total; {
 		s.instance()
@@ -63,13 +147,13 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-const window = 700 // tokens of a chat
-
 type soak struct {
 	t      *testing.T
 	m      *ternary.Model
 	rng    *rand.Rand
-	judges map[string]backend.Instance // of the reference backend, by activations and KV
+	window int // tokens of a chat
+	judge  func(q question) []answer
+	logits []float32 // memory to use again
 
 	turns, tokens, cancelled, compared int
 }
@@ -80,38 +164,26 @@ func (s *soak) instance() {
 		Activations: []backend.Activations{backend.Exact, backend.Int16, backend.Int8}[s.rng.IntN(3)],
 		KV:          []backend.KV{backend.KVF16, backend.KVF32, backend.KVInt8}[s.rng.IntN(3)],
 	}
-	way := fmt.Sprint(o.Activations, o.KV)
-	judge := s.judges[way]
-	if judge == nil {
-		judge = s.load(reference.Backend{}, o) // kept: it is no leak
-		// Nor is its rotary table, which has all its size from here on.
-		seq, err := judge.NewSequence(window)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		seq.Close()
-		s.judges[way] = judge
-	}
 	o.Threads = 1 + s.rng.IntN(4)
-	in := s.load(cpu.Backend{}, o)
+	in := load(s.t, s.m, cpu.Backend{}, o)
 	defer in.Close()
 	e := engine.New(in, 1+s.rng.IntN(200))
 	for range 2 {
-		s.chat(e, in, judge)
+		s.chat(e, in)
 	}
 }
 
-func (s *soak) load(b backend.Backend, o backend.Options) backend.Instance {
-	in, err := b.Load(context.Background(), s.m, o)
+func load(t *testing.T, m *ternary.Model, b backend.Backend, o backend.Options) backend.Instance {
+	in, err := b.Load(context.Background(), m, o)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return in
 }
 
 // chat is a few turns in one session, some of them cancelled.
-func (s *soak) chat(e *engine.Engine, in, judge backend.Instance) {
-	session, err := e.NewSession(window)
+func (s *soak) chat(e *engine.Engine, in backend.Instance) {
+	session, err := e.NewSession(s.window)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -153,47 +225,59 @@ func (s *soak) chat(e *engine.Engine, in, judge backend.Instance) {
 			s.cancelled++
 		}
 		if s.rng.IntN(8) == 0 {
-			s.compare(session.Tokens(), len(prompt), in, judge)
+			s.compare(session.Tokens(), len(prompt), in)
 		}
 	}
 }
 
 // compare holds the answer, which came from a cache with a history, to the
 // judge's choices, and both to the same logits for the whole text at once.
-func (s *soak) compare(ids []int32, prompt int, in, judge backend.Instance) {
+func (s *soak) compare(ids []int32, prompt int, in backend.Instance) {
 	if len(ids) < prompt { // cancelled in the prompt
 		return
 	}
-	got, want := s.logits(in, ids, prompt), s.logits(judge, ids, prompt)
-	for i := range want {
-		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-			s.t.Fatalf("%+v, %d tokens: logit %d is %g, the reference's %g", in.Options(), len(ids), i, got[i], want[i])
-		}
+	q := question{in.Options(), ids, prompt}
+	var got []answer
+	s.logits, got = ask(s.t, in, q, s.logits)
+	want := s.judge(q)
+	if !slices.Equal(got, want) {
+		s.t.Fatalf("%+v, %d tokens, %d of the prompt: logits and choices %v, the reference's %v", q.Options, len(ids), prompt, got, want)
 	}
 	for i, id := range ids[prompt:] {
-		if best := simulation.Argmax(want[i*s.m.Vocab:][:s.m.Vocab]); best != id {
-			s.t.Fatalf("%+v, %d tokens: token %d is %d, the reference's %d", in.Options(), len(ids), prompt+i, id, best)
+		if want[i].Best != id {
+			s.t.Fatalf("%+v, %d tokens: token %d is %d, the reference's %d", q.Options, len(ids), prompt+i, id, want[i].Best)
 		}
 	}
 	s.compared++
 }
 
-// logits returns those after each token of ids from the prompt's last on.
-func (s *soak) logits(in backend.Instance, ids []int32, prompt int) []float32 {
-	seq, err := in.NewSequence(len(ids))
+// ask returns in's answers; logits is memory to use again.
+func ask(t *testing.T, in backend.Instance, q question, logits []float32) ([]float32, []answer) {
+	seq, err := in.NewSequence(len(q.IDs))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer seq.Close()
-	r := backend.Run{Seq: seq, Tokens: ids}
-	for i := prompt - 1; i < len(ids); i++ {
+	r := backend.Run{Seq: seq, Tokens: q.IDs}
+	for i := q.Prompt - 1; i < len(q.IDs); i++ {
 		r.Want = append(r.Want, i)
 	}
-	r.Logits = make([]float32, len(r.Want)*s.m.Vocab)
+	vocab := in.Config().Vocab
+	logits = slices.Grow(logits[:0], len(r.Want)*vocab)[:len(r.Want)*vocab]
+	r.Logits = logits
 	if err := in.Forward(context.Background(), []backend.Run{r}); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return r.Logits
+	answers := make([]answer, len(r.Want))
+	var bits []byte
+	for i := range answers {
+		bits = bits[:0]
+		for _, v := range logits[i*vocab:][:vocab] {
+			bits = binary.LittleEndian.AppendUint32(bits, math.Float32bits(v))
+		}
+		answers[i] = answer{sha256.Sum256(bits), simulation.Argmax(logits[i*vocab:][:vocab])}
+	}
+	return logits, answers
 }
 
 // resident is the process's memory once garbage is collected, 0 where the

@@ -34,9 +34,10 @@ type Device interface {
 // one: CUDA graphs.
 type Recorder interface {
 	Device
-	// Record prepares launches, in order, without running them. Nothing of the
-	// slice is kept. The buffers named in it must outlive the recording.
-	Record(launches []Launch) (Recording, error)
+	// Record calls f and prepares the launches made in it, in order, without
+	// running them. f calls no other method. Buffers named in the launches must
+	// outlive the recording.
+	Record(f func() error) (Recording, error)
 }
 
 // Recording is a list of launches that may be run any number of times.
@@ -44,6 +45,15 @@ type Recording interface {
 	// Play starts the launches as [Device.Launch] would, in order.
 	Play() error
 	Close()
+}
+
+// Owner is a [Device] whose calls all run on a thread of its own. The methods
+// may be called from anywhere, at the cost of a change of threads each; within
+// the function given to Do they cost none.
+type Owner interface {
+	Device
+	// Do calls f on the device's thread and returns its error.
+	Do(f func() error) error
 }
 
 // Info describes a card.

@@ -76,7 +76,7 @@ func (s *Session) Draft(by Drafter, length int) error {
 		s.draft = &drafting{
 			by: by, fixed: length, now: time.Now,
 			pass: make([]int32, 0, MaxDraft+1),
-			rows: make([]float32, (MaxDraft+1)*s.e.Config().Vocab),
+			rows: newRows(s.e.inst, MaxDraft+1),
 		}
 	}
 	return nil
@@ -95,16 +95,16 @@ type drafting struct {
 	now    func() time.Time
 	broken bool // by failed in this answer
 
-	pass   []int32   // tokens that ran, the first of them chosen; empty: no pass
-	rows   []float32 // [MaxDraft+1, Vocab], logits after each
-	used   int       // tokens of pass that are in the text
-	judged int       // drafted tokens that a choice was compared with
-	took   cycle     // what the pass cost
+	pass   []int32 // tokens that ran, the first of them chosen; empty: no pass
+	rows   rows    // MaxDraft+1, one after each token of pass
+	used   int     // tokens of pass that are in the text
+	judged int     // drafted tokens that a choice was compared with
+	took   cycle   // what the pass cost
 
 	stats DraftStats
 }
 
-// allRows asks for the logits of every column of a pass.
+// allRows asks for the row of every column of a pass.
 var allRows = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
 // begin starts an answer to a prompt that the session has read.
@@ -124,7 +124,7 @@ func (d *drafting) begin(ctx context.Context, s *Session, prompt []int32) {
 
 func (d *drafting) fail(err error) { d.broken, d.stats.Err = true, err }
 
-// step makes s.logits those after id, which was just chosen. After it at most
+// step makes s.next the row after id, which was just chosen. After it at most
 // left tokens will be chosen.
 func (d *drafting) step(ctx context.Context, s *Session, id int32, left int) (ran bool, err error) {
 	if err := ctx.Err(); err != nil {
@@ -144,10 +144,9 @@ func (d *drafting) step(ctx context.Context, s *Session, id int32, left int) (ra
 	return true, d.run(ctx, s, id, left)
 }
 
-// show moves on to the next row of logits.
+// show moves on to the next row.
 func (d *drafting) show(s *Session) {
-	v := s.e.Config().Vocab
-	s.logits = d.rows[d.used*v : (d.used+1)*v]
+	s.next = d.rows.at(d.used)
 	d.used++
 }
 
@@ -187,16 +186,13 @@ func (d *drafting) run(ctx context.Context, s *Session, id int32, left int) erro
 		return err
 	}
 	mid := d.now()
-	r := backend.Run{Seq: s.seq, Tokens: pass, Want: allRows[:len(pass)], Logits: d.rows[:len(pass)*s.e.Config().Vocab]}
-	s.run[0] = r
-	err = s.e.inst.Forward(ctx, s.run[:])
+	d.rows.ranks = s.rows.ranks
+	err = d.rows.forward(ctx, s.seq, pass, allRows[:len(pass)])
 	if errors.Is(err, backend.ErrOverflow) && len(pass) > 1 {
 		// It may be the drafted tokens that the model cannot run, and it
 		// would never have met them.
 		pass = pass[:1]
-		r.Tokens, r.Want, r.Logits = pass, allRows[:1], r.Logits[:s.e.Config().Vocab]
-		s.run[0] = r
-		err = s.e.inst.Forward(ctx, s.run[:])
+		err = d.rows.forward(ctx, s.seq, pass, allRows[:1])
 	}
 	if err != nil {
 		return err

@@ -17,12 +17,11 @@ type DraftModel struct {
 	shared  int32 // ids below are of both vocabularies
 	sampler Sampler
 
-	start  int       // where in the text the sequence begins
-	ids    []int32   // the tokens in seq
-	text   []int32   // history for the sampler
-	logits []float32 // [Vocab of the draft]
-	run    [1]backend.Run
-	want   [1]int
+	start int     // where in the text the sequence begins
+	ids   []int32 // the tokens in seq
+	text  []int32 // history for the sampler
+	rows  rows    // one
+	want  [1]int
 }
 
 // A draft that was not asked for a while has to read what came up since. Of
@@ -46,9 +45,9 @@ func NewDraftModel(inst backend.Instance, window, shared int) (*DraftModel, erro
 	}
 	return &DraftModel{
 		inst: inst, seq: seq, shared: int32(min(shared, c.Vocab)),
-		ids:    make([]int32, 0, context),
-		text:   make([]int32, 0, window+MaxDraft+1),
-		logits: make([]float32, c.Vocab),
+		ids:  make([]int32, 0, context),
+		text: make([]int32, 0, window+MaxDraft+1),
+		rows: newRows(inst, 1),
 	}, nil
 }
 
@@ -69,6 +68,9 @@ func (d *DraftModel) Propose(ctx context.Context, dst, text []int32, n int, s *S
 	if err != nil {
 		return dst, err
 	}
+	if d.rows.ranks = 0; int(d.shared) == d.inst.Config().Vocab { // ranks are of all tokens
+		d.rows.suit(&s.p)
+	}
 	for len(rest) > 0 {
 		part := rest[:min(len(rest), DefaultChunk)]
 		rest = rest[len(part):]
@@ -82,7 +84,7 @@ func (d *DraftModel) Propose(ctx context.Context, dst, text []int32, n int, s *S
 	d.sampler.follow(s)
 	d.text = append(d.text[:0], text[known:]...)
 	for i := 0; ; i++ {
-		id := d.sampler.Next(d.logits[:d.shared], d.text)
+		id := d.sampler.choose(d.row(), d.text)
 		dst, d.text = append(dst, id), append(d.text, id)
 		if i == n-1 {
 			return dst, nil
@@ -117,22 +119,30 @@ func (d *DraftModel) align(text []int32, known, n int) ([]int32, error) {
 	return text[d.start+same:], nil
 }
 
-// forward appends tokens and, if asked to, computes the logits after them.
+// forward appends tokens and, if asked to, computes what the next is chosen from.
 func (d *DraftModel) forward(ctx context.Context, tokens []int32, logits bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := backend.Run{Seq: d.seq, Tokens: tokens}
+	var want []int
 	if logits {
 		d.want[0] = len(tokens) - 1
-		r.Want, r.Logits = d.want[:], d.logits
+		want = d.want[:]
 	}
-	d.run[0] = r
-	if err := d.inst.Forward(ctx, d.run[:]); err != nil {
+	if err := d.rows.forward(ctx, d.seq, tokens, want); err != nil {
 		return err
 	}
 	d.ids = append(d.ids, tokens...)
 	return nil
+}
+
+// row is what the next token is chosen from: those that the model has too.
+func (d *DraftModel) row() row {
+	r := d.rows.at(0)
+	if r.best == nil {
+		r.logits = r.logits[:d.shared]
+	}
+	return r
 }
 
 // follow makes s choose as o will next, from other logits.

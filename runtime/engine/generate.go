@@ -100,6 +100,7 @@ func (s *Session) Generate(ctx context.Context, r Request) (Result, error) {
 	if err := s.sampler.Reset(r.Sampling); err != nil {
 		return res, err
 	}
+	s.rows.suit(&r.Sampling)
 	start := time.Now()
 	cached, err := s.Prefill(ctx, r.Prompt, r.Progress)
 	if d := s.draft; d != nil && err == nil {
@@ -132,7 +133,7 @@ func (s *Session) decode(ctx context.Context, r *Request, res *Result) error {
 	out := output{text: r.Text, stops: newStopper(r.Stop), emit: r.Emit, buf: s.piece}
 	defer func() { s.piece = out.buf }()
 	for {
-		id := s.sampler.Next(s.logits, s.ids)
+		id := s.sampler.choose(s.next, s.ids)
 		if slices.Contains(r.StopIDs, id) {
 			res.Finish, res.StopID = FinishStop, id
 			return out.flush()
@@ -163,7 +164,7 @@ func (s *Session) decode(ctx context.Context, r *Request, res *Result) error {
 	}
 }
 
-// step makes s.logits those after the last token of the answer.
+// step makes s.next the row after the last token of the answer.
 func (s *Session) step(ctx context.Context, r *Request, res *Result) error {
 	ran, err := true, error(nil)
 	if n := len(res.IDs); s.draft != nil {

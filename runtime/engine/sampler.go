@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+
+	"npack/runtime/backend"
 )
 
 // Sampling says how the next token is chosen from the logits. The zero value
@@ -70,6 +72,20 @@ func (p *Sampling) Validate() error {
 // penalised is whether logits have to be changed before the choice.
 func (p *Sampling) penalised() bool {
 	return p.Repetition != 0 && p.Repetition != 1 || p.Presence != 0 || p.Frequency != 0 || p.DRY.Multiplier > 0
+}
+
+// ranks is how many of the tokens that rank first decide the choice, for a
+// vocabulary of so many: 0 if it is not the first few alone.
+func (p *Sampling) ranks(vocab int) int {
+	switch {
+	case p.penalised():
+		return 0
+	case p.Temperature == 0:
+		return 1
+	case p.TopK > 0 && p.TopK <= backend.MaxRanked:
+		return min(p.TopK, vocab)
+	}
+	return 0
 }
 
 // weightBits is the number of binary places of a token's weight: the largest
@@ -140,6 +156,22 @@ func (s *Sampler) Next(logits []float32, history []int32) int32 {
 	return s.draw(s.rng.Uint64())
 }
 
+// choose is Next for a row that suits s.
+func (s *Sampler) choose(r row, history []int32) int32 {
+	switch {
+	case r.best == nil:
+		return s.Next(r.logits, history)
+	case s.p.Temperature == 0:
+		return r.best[0].ID
+	}
+	s.cand = resize(s.cand, len(r.best))
+	for i, b := range r.best {
+		s.cand[i] = candidate{logit: float64(b.Logit), id: b.ID}
+	}
+	s.temper(s.cand[0].logit)
+	return s.draw(s.rng.Uint64())
+}
+
 // weigh fills cand with the tokens of weight above 0, after temperature and
 // top-k, as a heap whose first element ranks first.
 func (s *Sampler) weigh() {
@@ -155,6 +187,12 @@ func (s *Sampler) weigh() {
 			}
 		}
 	}
+	s.temper(top)
+}
+
+// temper gives the candidates, whose first logit is top, their weights and
+// leaves those of weight above 0, as a heap.
+func (s *Sampler) temper(top float64) {
 	n := 0
 	for _, c := range s.cand {
 		e := exp((c.logit - top) / s.p.Temperature)

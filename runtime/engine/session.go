@@ -13,13 +13,13 @@ import (
 type Session struct {
 	e       *Engine
 	seq     backend.Sequence
-	ids     []int32   // the tokens in seq, with room for one more than it holds
-	logits  []float32 // [Vocab], of the token after ids
+	ids     []int32 // the tokens in seq, with room for one more than it holds
+	next    row     // of the token after ids
+	rows    rows    // one
 	sampler Sampler
 	draft   *drafting // nil: every pass is one token
 
-	run   [1]backend.Run // kept here so that a step allocates nothing
-	want  [1]int
+	want  [1]int // kept here so that a step allocates nothing
 	piece []byte
 }
 
@@ -32,8 +32,8 @@ func (e *Engine) NewSession(window int) (*Session, error) {
 	}
 	return &Session{
 		e: e, seq: seq,
-		ids:    make([]int32, 0, window+1),
-		logits: make([]float32, e.Config().Vocab),
+		ids:  make([]int32, 0, window+1),
+		rows: newRows(e.inst, 1),
 	}, nil
 }
 
@@ -83,19 +83,21 @@ func (s *Session) Prefill(ctx context.Context, prompt []int32, progress func(don
 	return cached, nil
 }
 
-// forward appends tokens, and computes the logits after them if asked to.
+// forward appends tokens, and computes what the next is chosen from if asked to.
 func (s *Session) forward(ctx context.Context, tokens []int32, logits bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := backend.Run{Seq: s.seq, Tokens: tokens}
+	var want []int
 	if logits {
 		s.want[0] = len(tokens) - 1
-		r.Want, r.Logits = s.want[:], s.logits
+		want = s.want[:]
 	}
-	s.run[0] = r
-	if err := s.e.inst.Forward(ctx, s.run[:]); err != nil {
+	if err := s.rows.forward(ctx, s.seq, tokens, want); err != nil {
 		return err
+	}
+	if logits {
+		s.next = s.rows.at(0)
 	}
 	s.ids = append(s.ids, tokens...)
 	return nil

@@ -4,6 +4,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,6 +141,9 @@ func Run(t *testing.T, b backend.Backend) {
 			}
 			neighbours(t, in, texts, want)
 			rollback(t, in, texts, want)
+			if r, ok := in.(backend.Ranker); ok {
+				ranks(t, r, texts, want)
+			}
 		})
 	}
 	t.Run("threads", func(t *testing.T) { threads(t, b) })
@@ -226,6 +231,60 @@ func rollback(t *testing.T, in backend.Instance, texts [][]int32, want [][]float
 	}
 	if seq.Len() != length || seq.Cap() < length {
 		t.Errorf("sequence holds %d tokens of %d after %d", seq.Len(), seq.Cap(), length)
+	}
+}
+
+// ranks asks for the largest logits alone, of two texts side by side and then of
+// single tokens.
+func ranks(t *testing.T, in backend.Ranker, texts [][]int32, want [][]float32) {
+	vocab := in.Config().Vocab
+	seqs := []backend.Sequence{newSequence(t, in, length), newSequence(t, in, length)}
+	check := func(what string, got []backend.Ranked, logits []float32) {
+		t.Helper()
+		ids := make([]int32, vocab)
+		for i := range ids {
+			ids[i] = int32(i)
+		}
+		slices.SortStableFunc(ids, func(a, b int32) int { return cmp.Compare(logits[b], logits[a]) })
+		for i, g := range got {
+			if id := ids[i]; g.ID != id || math.Float32bits(g.Logit) != math.Float32bits(logits[id]) {
+				t.Fatalf("%s: rank %d of %d is token %d, %g, the reference's %d, %g", what, i, len(got), g.ID, g.Logit, id, logits[id])
+			}
+		}
+	}
+	const first = 20
+	for _, k := range []int{1, min(backend.MaxRanked, vocab)} {
+		best := make([]backend.Ranked, (first+2)*k)
+		all := whole(seqs[0], texts[0][:first], vocab)
+		all.Logits = nil
+		two := backend.Run{Seq: seqs[1], Tokens: texts[1][:first], Want: []int{3, first - 1}}
+		if err := in.ForwardRanked(context.Background(), []backend.Run{all, two}, k, best); err != nil {
+			t.Fatal(err)
+		}
+		for i := range first {
+			check(fmt.Sprintf("token %d", i), best[i*k:(i+1)*k], want[0][i*vocab:(i+1)*vocab])
+		}
+		for i, at := range two.Want {
+			check(fmt.Sprintf("token %d of the second text", at), best[(first+i)*k:(first+i+1)*k], want[1][at*vocab:(at+1)*vocab])
+		}
+		for at := first; at < first+5; at++ {
+			r := backend.Run{Seq: seqs[0], Tokens: texts[0][at : at+1], Want: []int{0}}
+			if err := in.ForwardRanked(context.Background(), []backend.Run{r}, k, best[:k]); err != nil {
+				t.Fatal(err)
+			}
+			check(fmt.Sprintf("token %d alone", at), best[:k], want[0][at*vocab:(at+1)*vocab])
+		}
+		for _, s := range seqs {
+			if err := s.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	one := []backend.Run{{Seq: seqs[0], Tokens: texts[0][:1], Want: []int{0}}}
+	for _, c := range []struct{ k, room int }{{0, 0}, {1, 2}, {2, 1}, {vocab + 1, vocab + 1}, {backend.MaxRanked + 1, backend.MaxRanked + 1}} {
+		if in.ForwardRanked(context.Background(), one, c.k, make([]backend.Ranked, c.room)) == nil || seqs[0].Len() != 0 {
+			t.Errorf("%d tokens ranked in room for %d", c.k, c.room)
+		}
 	}
 }
 

@@ -71,6 +71,34 @@ func (p *Part) Size(t Tensor, n int) {
 	q.Q, q.Scale, q.WSum = resize(q.Q, n*w.Stride), resize(q.Scale, n), resize(q.WSum, n)
 }
 
+// Values writes the weights of row r of t into dst, which has their number: those
+// of a table are the products of value and scale, rounded once to float32; a
+// vector is one row.
+func (t *Tensor) Values(dst []float32, r int) {
+	switch {
+	case t.Ternary != nil:
+		t.Ternary.values(dst, r)
+	case t.Int8 != nil:
+		s := t.Int8.Scale[r]
+		for i, q := range t.Int8.Row(r) {
+			dst[i] = float32(q) * s
+		}
+	default:
+		copy(dst, t.Vector)
+	}
+}
+
+func (m *Matrix) values(dst []float32, r int) {
+	lo, hi := m.SLo[r], m.SHi[r]
+	// by bp + 2 bn + 4 br; the others are in no valid file
+	values := [8]float32{1: lo, 2: -lo, 5: hi, 6: -hi}
+	at := r * m.Stride
+	for i := range dst {
+		b, s := at+i/8, i%8
+		dst[i] = values[m.BP[b]>>s&1|m.BN[b]>>s&1<<1|m.BR[b]>>s&1<<2]
+	}
+}
+
 func resize[E any](s []E, n int) []E { return slices.Grow(s[:0], n)[:n] }
 
 // Chunks yields runs of rows of a matrix or table, each about a MiB of one plane.

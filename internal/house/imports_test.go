@@ -17,6 +17,7 @@ var rules = []struct{ pkg, may string }{
 	{"pack/formats", "ternary gguf pack/... internal/outfile"},
 	{"pack/coded", "ternary pack pack/native internal/machine"}, // a form of native
 	{"pack/fv5", "ternary pack pack/native gguf"},               // gives back the very container
+	{"pack/rows", "ternary pack pack/safetensors"},
 	{"pack/...", "ternary pack gguf internal/outfile"},
 	{"runtime/reference", "ternary runtime/backend"},
 	{"runtime/backend", "ternary"},

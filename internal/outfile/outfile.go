@@ -4,6 +4,7 @@
 package outfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +18,11 @@ import (
 // File is an output that is being written. Exactly one of Commit and Abort
 // should be called; Abort after Commit does nothing, so it can be deferred.
 type File struct {
-	path string
-	tmp  *os.File
-	n    int64 // bytes written
-	done bool
+	path     string
+	reported string // path as errors name it, if it is another
+	tmp      *os.File
+	n        int64 // bytes written
+	done     bool
 }
 
 // earlyBytes is how much is written before the disk is told to begin.
@@ -113,6 +115,6 @@ func (f *File) explain(err error) error {
 	if err == nil || !isFull(err) {
 		return err
 	}
-	return &pack.Error{Kind: pack.ErrNoSpace, File: f.path, Offset: -1, Err: err,
+	return &pack.Error{Kind: pack.ErrNoSpace, File: cmp.Or(f.reported, f.path), Offset: -1, Err: err,
 		Found: fmt.Sprintf("no room after %d bytes of the output", f.n), Hint: "free some space or write to another disk; nothing was kept"}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"npack/internal/hexdoc"
+	"npack/internal/outfile"
 	"npack/pack"
 	"npack/pack/safetensors"
 	"npack/testdata/cases"
@@ -343,11 +344,13 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// What Split makes and EncodeIndex says opens as the whole again.
-func TestSplit(t *testing.T) {
+// What Split makes and WriteSet writes opens as the whole again.
+func TestWriteSet(t *testing.T) {
 	h := safetensors.Header{Metadata: []safetensors.KV{{Key: "format", Value: "mlx"}}}
+	var data []byte
 	for i, n := range []int64{3, 5, 9, 1, 0, 4} {
 		h.Tensors = append(h.Tensors, safetensors.Tensor{Name: fmt.Sprint("t", i), DType: safetensors.U8, Shape: []int64{n}})
+		data = append(data, bytes.Repeat([]byte{byte(i)}, int(n))...)
 	}
 	for _, max := range []int64{0, 1, 8, 100} {
 		files, err := h.Split(max)
@@ -357,42 +360,49 @@ func TestSplit(t *testing.T) {
 		if want := map[int64]int{0: 1, 1: 5, 8: 3, 100: 1}[max]; len(files) != want {
 			t.Errorf("%d files of at most %d bytes, want %d", len(files), max, want)
 		}
-		dir := t.TempDir()
-		for i := range files {
-			var b bytes.Buffer
-			w, err := safetensors.NewWriter(&b, &files[i])
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, x := range files[i].Tensors {
-				if _, err := w.Write(bytes.Repeat([]byte(x.Name[1:]), int(x.Size))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if n := int64(len(files[i].Encode())) + files[i].DataSize(); w.Close() != nil || int64(b.Len()) != n {
-				t.Errorf("%d bytes, want %d", b.Len(), n)
-			}
-			if err := os.WriteFile(filepath.Join(dir, safetensors.ShardName(i, len(files))), b.Bytes(), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), safetensors.EncodeIndex(files), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		f, err := safetensors.Open(dir)
+		path := filepath.Join(t.TempDir(), "m")
+		d, err := outfile.CreateDir(path, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.Tensors) != 6 {
-			t.Errorf("%d tensors", len(f.Tensors))
+		defer d.Abort()
+		if err := safetensors.WriteSet(d, files, func(w io.Writer) error {
+			for b := range slices.Chunk(data, 4) { // across tensors and files
+				if _, err := w.Write(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := safetensors.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Tensors) != 6 || len(f.Files()) != len(files) {
+			t.Errorf("%d tensors in %d files", len(f.Tensors), len(f.Files()))
 		}
 		for i := range f.Tensors {
 			x := &f.Tensors[i]
-			if b := read(t, x); x.Name != h.Tensors[i].Name || !bytes.Equal(b, bytes.Repeat([]byte(x.Name[1:]), int(h.Tensors[i].Shape[0]))) {
-				t.Errorf("%q has %q", x.Name, b)
+			if b := read(t, x); x.Name != h.Tensors[i].Name || !bytes.Equal(b, bytes.Repeat([]byte{byte(i)}, int(h.Tensors[i].Shape[0]))) {
+				t.Errorf("%q has %v", x.Name, b)
 			}
 		}
 		f.Close()
+		for name, b := range map[string][]byte{"too little": data[:len(data)-1], "too much": append(slices.Clone(data), 1)} {
+			d, err := outfile.CreateDir(path, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := safetensors.WriteSet(d, files, func(w io.Writer) error { _, err := w.Write(b); return err }); err == nil {
+				t.Errorf("%s data was taken", name)
+			}
+			d.Abort()
+		}
 	}
 }
 

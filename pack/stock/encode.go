@@ -21,7 +21,7 @@ func (t *Tensor) NewEncoder() *Encoder {
 	case float || t.rounding == Nearest:
 		src, put := make([]float32, t.Cols), floats[t.Type]
 		return &Encoder{func(dst []byte, part *ternary.Tensor, r int) {
-			rowValues(src, part, r)
+			part.Values(src, r)
 			put(dst, src)
 		}}
 	case t.source.Int8 != nil:
@@ -58,32 +58,7 @@ func values(dst []float32, part ternary.Tensor) {
 	rows := partRows(&part)
 	cols := len(dst) / max(1, rows)
 	for r := range rows {
-		rowValues(dst[r*cols:(r+1)*cols], &part, r)
-	}
-}
-
-func rowValues(dst []float32, part *ternary.Tensor, r int) {
-	switch {
-	case part.Ternary != nil:
-		ternaryRow(dst, part.Ternary, r)
-	case part.Int8 != nil:
-		s := part.Int8.Scale[r]
-		for i, q := range part.Int8.Row(r) {
-			dst[i] = float32(q) * s
-		}
-	default:
-		copy(dst, part.Vector)
-	}
-}
-
-func ternaryRow(dst []float32, w *ternary.Matrix, r int) {
-	lo, hi := w.SLo[r], w.SHi[r]
-	// by bp + 2 bn + 4 br; the others are in no valid file
-	values := [8]float32{1: lo, 2: -lo, 5: hi, 6: -hi}
-	at := r * w.Stride
-	for i := range dst {
-		b, s := at+i/8, i%8
-		dst[i] = values[w.BP[b]>>s&1|w.BN[b]>>s&1<<1|w.BR[b]>>s&1<<2]
+		part.Values(dst[r*cols:(r+1)*cols], r)
 	}
 }
 

@@ -5,6 +5,9 @@ typedef long long i64;
 typedef float f32;
 typedef u32 u32x2 __attribute__((ext_vector_type(2)));
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
+typedef f32 f32x4 __attribute__((ext_vector_type(4)));
+#define F32X4(a, b, c, d) f32x4{a, b, c, d}
+#define UNROLL _Pragma("unroll")
 #define FN static __attribute__((device, always_inline))
 #define SHARED(T, n, N) static __attribute__((shared)) T n[N];
 #define THREAD_X u32(__nvvm_read_ptx_sreg_tid_x())
@@ -18,7 +21,7 @@ typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 FN f32 fadd(f32 a, f32 b) { f32 r; asm("add.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 FN f32 fsub(f32 a, f32 b) { f32 r; asm("sub.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
 FN f32 fmul(f32 a, f32 b) { f32 r; asm("mul.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
-FN f32 fabs_(f32 a) { f32 r; asm("abs.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
+FN f32 magnitude(f32 a) { f32 r; asm("abs.f32 %0, %1;" : "=f"(r) : "f"(a)); return r; }
 FN f32 i64_to_f32(i64 a) { f32 r; asm("cvt.rn.f32.s64 %0, %1;" : "=f"(r) : "l"(a)); return r; }
 FN f32 i32_to_f32(i32 a) { f32 r; asm("cvt.rn.f32.s32 %0, %1;" : "=f"(r) : "r"(a)); return r; }
 FN i32 round_i32(f32 a) { i32 r; asm("cvt.rni.s32.f32 %0, %1;" : "=r"(r) : "f"(a)); return r; }
@@ -66,7 +69,7 @@ FN u32x4 load_once(const u32x4* p) {
 #define HAS_MMA 0
 #endif
 
-#define KERNEL_BEGIN(name, threads, meets) extern "C" __attribute__((global, launch_bounds(threads))) void name(
+#define KERNEL_BEGIN(name, threads, meets) extern "C" __attribute__((global, launch_bounds(threads, 1))) void name(
 #define IN0(i, T, n) const T* __restrict__ n
 #define IN(i, T, n) , const T* __restrict__ n
 #define OUT(i, T, n) , T* __restrict__ n

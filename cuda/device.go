@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/ebitengine/purego"
+
 	"npack/gpu"
 	"npack/gpu/kernels"
 )
@@ -30,9 +32,10 @@ type Device struct {
 	info                    gpu.Info
 
 	staging
-	pin  runtime.Pinner
-	args *arguments
-	lost error // once the context is: all calls return it
+	pin   runtime.Pinner
+	args  *arguments
+	words [11]uintptr // of invoke: as many as cuLaunchKernel takes
+	lost  error       // once the context is: all calls return it
 }
 
 // request is what the owner's thread is asked to do: f, or the launch l.
@@ -111,6 +114,15 @@ func (d *Device) ask(r request) error {
 	err := <-d.done
 	d.inside = false
 	return err
+}
+
+// invoke is [call] without its allocation, for what is called in every pass. args
+// hold no address of memory that Go could move: only of pinned memory, the card's
+// and the driver's.
+func (d *Device) invoke(fn uintptr, args ...uintptr) int32 {
+	n := copy(d.words[:], args)
+	r, _, _ := purego.SyscallN(fn, d.words[:n]...)
+	return int32(uint32(r))
 }
 
 // open runs on the owner's thread.

@@ -36,7 +36,7 @@ func (d *Device) launch(l *gpu.Launch) error {
 	if err := d.args.pack(f, l); err != nil {
 		return err
 	}
-	r := call(d.launchKernel, f.handle, uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]), uintptr(f.Threads), 1, 1,
+	r := d.invoke(d.launchKernel, f.handle, uintptr(l.Grid[0]), uintptr(l.Grid[1]), uintptr(l.Grid[2]), uintptr(f.Threads), 1, 1,
 		0, d.stream, 0, uintptr(unsafe.Pointer(&d.args.extra)))
 	if r != 0 {
 		return d.check(r, "launching kernel %s", l.Kernel)
@@ -119,7 +119,7 @@ func (r *recording) play() error {
 	if r.d.lost != nil {
 		return r.d.lost
 	}
-	return r.d.check(call(r.d.graphLaunch, r.exec, r.d.stream), "launching a recorded pass")
+	return r.d.check(r.d.invoke(r.d.graphLaunch, r.exec, r.d.stream), "launching a recorded pass")
 }
 
 // Close implements [gpu.Recording].

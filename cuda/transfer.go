@@ -65,6 +65,9 @@ func (d *Device) Upload(b gpu.Buffer, offset int64, p []byte) error {
 	if err := within(b, offset, len(p)); err != nil {
 		return err
 	}
+	if d.inside {
+		return d.upload(b.Addr+uint64(offset), p)
+	}
 	return d.Do(func() error { return d.upload(b.Addr+uint64(offset), p) })
 }
 
@@ -81,7 +84,7 @@ func (d *Device) upload(to uint64, p []byte) error {
 		n := min(len(p), piece, half-d.used)
 		from := d.staging.at(d.cur*half+d.used, n)
 		copy(from, p)
-		if err := d.check(call(d.memcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(&from[0])), uintptr(n), d.stream), "copying %d bytes to the card", n); err != nil {
+		if err := d.check(d.invoke(d.memcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(&from[0])), uintptr(n), d.stream), "copying %d bytes to the card", n); err != nil {
 			return err
 		}
 		d.used += roundUp(n, 64)
@@ -92,17 +95,20 @@ func (d *Device) upload(to uint64, p []byte) error {
 
 // turn goes on to the other half, once the card has read what is in it.
 func (d *Device) turn() error {
-	if err := d.check(call(d.eventRecord, d.read[d.cur], d.stream), "marking a copy"); err != nil {
+	if err := d.check(d.invoke(d.eventRecord, d.read[d.cur], d.stream), "marking a copy"); err != nil {
 		return err
 	}
 	d.cur, d.used = 1-d.cur, 0
-	return d.check(call(d.eventSynchronize, d.read[d.cur]), "waiting for a copy to the card (or what was launched before)")
+	return d.check(d.invoke(d.eventSynchronize, d.read[d.cur]), "waiting for a copy to the card (or what was launched before)")
 }
 
 // Download implements [gpu.Device].
 func (d *Device) Download(p []byte, b gpu.Buffer, offset int64) error {
 	if err := within(b, offset, len(p)); err != nil {
 		return err
+	}
+	if d.inside {
+		return d.download(p, b.Addr+uint64(offset))
 	}
 	return d.Do(func() error { return d.download(p, b.Addr+uint64(offset)) })
 }
@@ -114,7 +120,7 @@ func (d *Device) download(p []byte, from uint64) error {
 		}
 		n := min(len(p), back)
 		to := d.staging.at(2*half, n)
-		if err := d.check(call(d.memcpyDtoHAsync, uintptr(unsafe.Pointer(&to[0])), uintptr(from), uintptr(n), d.stream), "copying %d bytes from the card", n); err != nil {
+		if err := d.check(d.invoke(d.memcpyDtoHAsync, uintptr(unsafe.Pointer(&to[0])), uintptr(from), uintptr(n), d.stream), "copying %d bytes from the card", n); err != nil {
 			return err
 		}
 		if err := d.sync(); err != nil {
@@ -129,7 +135,7 @@ func (d *Device) download(p []byte, from uint64) error {
 // sync waits for all that was started. Both halves are free then.
 func (d *Device) sync() error {
 	d.used = 0
-	if r := call(d.streamSynchronize, d.stream); r != 0 {
+	if r := d.invoke(d.streamSynchronize, d.stream); r != 0 {
 		return d.check(r, "waiting for the card (CUDA_LAUNCH_BLOCKING=1 makes the failing kernel say its name)")
 	}
 	return nil
@@ -147,7 +153,7 @@ func (d *Device) Copy(dst gpu.Buffer, dstOffset int64, src gpu.Buffer, srcOffset
 		if d.lost != nil {
 			return d.lost
 		}
-		return d.check(call(d.memcpyDtoDAsync, uintptr(dst.Addr+uint64(dstOffset)), uintptr(src.Addr+uint64(srcOffset)), uintptr(n), d.stream), "copying %d bytes on the card", n)
+		return d.check(d.invoke(d.memcpyDtoDAsync, uintptr(dst.Addr+uint64(dstOffset)), uintptr(src.Addr+uint64(srcOffset)), uintptr(n), d.stream), "copying %d bytes on the card", n)
 	})
 }
 

@@ -1,0 +1,127 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+
+	"npack/gpu/kernels"
+	"npack/runtime/backend"
+	"npack/runtime/reference"
+)
+
+// step is the number of positions by which a cache grows.
+const step = kernels.CacheStep
+
+// sequence is the key/value cache of one text. It grows with the text, so that a
+// long window costs memory only when it is used: layer by layer, so that at no
+// time more than one layer is there twice.
+type sequence struct {
+	in       *instance
+	len, cap int
+	steps    int     // that all layers have room for
+	layers   []cache // [Layers]
+
+	recordings []recording
+}
+
+// cache holds the keys and values of a layer, as kernels.CacheBytes describes it.
+type cache struct {
+	steps  int
+	values Buffer
+	scales Buffer // beside an int8 cache
+}
+
+func (in *instance) NewSequence(context int) (backend.Sequence, error) {
+	if context < 1 || context > reference.MaxPositions {
+		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, reference.MaxPositions)
+	}
+	return &sequence{in: in, cap: context, layers: make([]cache, in.c.Layers)}, nil
+}
+
+// grow makes room for the positions below n. More than asked for is taken where
+// that saves growing again soon, but never more than the whole window needs.
+func (s *sequence) grow(n int) error {
+	need := steps(n)
+	if need <= s.steps {
+		return nil
+	}
+	need = min(max(need, s.steps+s.steps/4), steps(s.cap))
+	s.forgetRecordings() // they name the buffers
+	for l := range s.layers {
+		if err := s.in.growCache(&s.layers[l], need); err != nil {
+			return fmt.Errorf("key/value cache of %d tokens: %w", need*step, err)
+		}
+	}
+	s.steps = need
+	return nil
+}
+
+// steps is the number of steps that hold n positions.
+func steps(n int) int { return (n + step - 1) / step }
+
+// growCache moves c to buffers for n steps, if it has room for less.
+func (in *instance) growCache(c *cache, n int) error {
+	if n <= c.steps {
+		return nil
+	}
+	values, scales := in.shape.cacheBytes(c.steps)
+	moreValues, moreScales := in.shape.cacheBytes(n)
+	if err := in.b.grow(&c.values, values, moreValues); err != nil {
+		return err
+	}
+	if err := in.b.grow(&c.scales, scales, moreScales); err != nil {
+		return err
+	}
+	c.steps = n
+	return nil
+}
+
+func (s *sequence) Len() int { return s.len }
+func (s *sequence) Cap() int { return s.cap }
+
+func (s *sequence) Truncate(n int) error {
+	if n < 0 || n > s.len {
+		return fmt.Errorf("truncate to %d tokens: the sequence holds %d", n, s.len)
+	}
+	s.len = n
+	return nil
+}
+
+func (s *sequence) Fork() (backend.Sequence, error) {
+	f := &sequence{in: s.in, len: s.len, cap: s.cap, layers: make([]cache, len(s.layers))}
+	err := s.in.b.do(func() error {
+		if err := f.grow(s.len); err != nil {
+			return err
+		}
+		values, scales := s.in.shape.cacheBytes(steps(s.len))
+		for l := range f.layers {
+			to, from := &f.layers[l], &s.layers[l]
+			if err := s.in.b.dev.Copy(to.values, 0, from.values, 0, values); err != nil {
+				return err
+			}
+			if scales > 0 {
+				if err := s.in.b.dev.Copy(to.scales, 0, from.scales, 0, scales); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (s *sequence) Close() error {
+	err := s.in.b.do(func() error {
+		s.forgetRecordings()
+		for l := range s.layers {
+			s.in.b.free(&s.layers[l].values)
+			s.in.b.free(&s.layers[l].scales)
+		}
+		return nil
+	})
+	s.layers, s.steps, s.len, s.cap = nil, 0, 0, 0
+	return err
+}

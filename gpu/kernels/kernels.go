@@ -71,6 +71,32 @@ func PTX(capability int) (string, error) {
 // emulate it.
 func HasBits(capability int) bool { return capability >= 80 && capability < 100 }
 
+// Linear returns the ternary linear that suits a card for n columns of activations of
+// the given number of planes. All give the same bits.
+//
+// For one column tern_bits has a quarter of the instructions of the others. tern_mma splits a
+// strip's columns over 8 warps, so that few columns still fill a card; tern_many reads weights
+// once for three times as many digits.
+func Linear(capability, n, planes int) string {
+	switch {
+	case !HasMMA(capability):
+		return "tern_dot"
+	case n == 1 && HasBits(capability):
+		return "tern_bits"
+	case n*planes <= 96:
+		return "tern_mma"
+	}
+	return "tern_many"
+}
+
+// Head returns the kernel of int8 rows that suits a card for n columns.
+func Head(capability, n int) string {
+	if n <= 2 || !HasMMA(capability) {
+		return "head_dot"
+	}
+	return "head_mma"
+}
+
 // HasMMA reports whether the text for a card has tern_mma, tern_many and head_mma.
 func HasMMA(capability int) bool { return capability >= 80 }
 

@@ -41,6 +41,13 @@ const Any = -1
 // one of this program's: no driver, no card, a card too old.
 var ErrUnavailable = errors.New("no usable NVIDIA card")
 
+// unavailable is an error of that kind which says the reason alone.
+type unavailable string
+
+func unavailablef(format string, args ...any) error { return unavailable(fmt.Sprintf(format, args...)) }
+func (u unavailable) Error() string                 { return string(u) }
+func (u unavailable) Unwrap() error                 { return ErrUnavailable }
+
 // Card is what the driver says of a card before anything is started on it.
 type Card struct {
 	Index      int    `json:"index"` // as --device and CUDA_VISIBLE_DEVICES count
@@ -102,8 +109,8 @@ func choose(cards []Card, device int) (*Card, error) {
 	}
 	c := &cards[device]
 	if c.Capability < MinCapability {
-		return nil, fmt.Errorf("%s has compute capability %d.%d, the kernels need %d.%d or newer: %w", c.Name, c.Capability/10, c.Capability%10,
-			MinCapability/10, MinCapability%10, ErrUnavailable)
+		return nil, unavailablef("%s has compute capability %d.%d, the kernels need %d.%d or newer", c.Name, c.Capability/10, c.Capability%10,
+			MinCapability/10, MinCapability%10)
 	}
 	return c, nil
 }

@@ -66,12 +66,12 @@ const (
 var driver = sync.OnceValues(func() (*api, error) {
 	h, err := openLibrary()
 	if err != nil {
-		return nil, fmt.Errorf("no NVIDIA driver: %s: %w", firstLine(err.Error()), ErrUnavailable)
+		return nil, unavailablef("no NVIDIA driver: %s", firstLine(err.Error()))
 	}
 	a := new(api)
 	for _, s := range a.symbols() {
 		if *s.at, err = findSymbol(h, s.name); err != nil {
-			return nil, fmt.Errorf("the NVIDIA driver is older than CUDA 11.4, it lacks %s: %w", s.name, ErrUnavailable)
+			return nil, unavailablef("the NVIDIA driver is older than CUDA 11.4, it lacks %s", s.name)
 		}
 	}
 	if r := call(a.init, 0); r != 0 {

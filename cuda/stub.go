@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"fmt"
 	"runtime"
 
 	"npack/gpu"
@@ -16,7 +15,7 @@ const Built = false
 type Device struct{ gpu.Device }
 
 // errNotBuilt is the reason.
-var errNotBuilt = fmt.Errorf("this program was built without it (-tags gpu, on Linux or Windows; here is %s/%s): %w", runtime.GOOS, runtime.GOARCH, ErrUnavailable)
+var errNotBuilt = unavailablef("this program was built without it (go build -tags gpu, on Linux or Windows; this is %s/%s)", runtime.GOOS, runtime.GOARCH)
 
 // Cards returns an error wrapping [ErrUnavailable].
 func Cards() ([]Card, error) { return nil, errNotBuilt }

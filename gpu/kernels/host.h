@@ -13,8 +13,11 @@ typedef uint32_t u32;
 typedef int32_t i32;
 typedef int64_t i64;
 typedef float f32;
-struct u32x2 { u32 x, y; };
+struct alignas(8) u32x2 { u32 x, y; };
 struct alignas(16) u32x4 { u32 x, y, z, w; };
+struct alignas(16) f32x4 { f32 x, y, z, w; };
+#define F32X4(a, b, c, d) f32x4{a, b, c, d}
+#define UNROLL
 
 #define FN static inline
 #define THREAD_X simt::tid
@@ -26,7 +29,7 @@ struct alignas(16) u32x4 { u32 x, y, z, w; };
 FN f32 fadd(f32 a, f32 b) { return a + b; }
 FN f32 fsub(f32 a, f32 b) { return a - b; }
 FN f32 fmul(f32 a, f32 b) { return a * b; }
-FN f32 fabs_(f32 a) { return std::fabs(a); }
+FN f32 magnitude(f32 a) { return std::fabs(a); }
 FN f32 i64_to_f32(i64 a) { return (f32)a; }
 FN f32 i32_to_f32(i32 a) { return (f32)a; }
 // cvt.rni: to even, saturating, 0 for NaN.

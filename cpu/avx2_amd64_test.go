@@ -19,8 +19,9 @@ func tablesGo(dst, x []int8, blocks int) {
 					sum += activation(x, 3, i/8, i%8*4+c)
 				}
 			}
-			for d := range 4 {
-				dst[(i*4+d)*16+entry] = int8(sum >> (7 * d) & 127)
+			for d, bits := range []int{7, 7, 6, 6} {
+				dst[(i*4+d)*16+entry] = int8(sum & (1<<bits - 1))
+				sum >>= bits
 			}
 		}
 	}

@@ -6,15 +6,20 @@ import "npack/ternary"
 
 // tableLinear is the linear for three digits, on tiles of 64 rows. The 16 sums of
 // any of four activations are made once for all rows and then looked up for 32 rows
-// at a time, in digits of 7 bits: 128 weights take 12 lookups and 24 additions and
-// shifts, where codes take 24 products and 24 additions.
+// at a time, in digits of 7 and 6 bits: 128 weights take 12 lookups and 21 additions
+// and shifts, where codes take 24 products and 24 additions.
 func tableLinear(finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)) *linear {
 	return &linear{
 		planes: 3, rows: 64, maxCols: tableCols,
 		arrange: arrangeBitTiles,
 		form:    func(dst, x []int8, blocks int) { tables3AVX2(&dst[0], &x[0], blocks) }, formBytes: 8 * 4 * 16,
-		dot:    func(sums []int32, w []byte, x []int8, blocks int) { lookUp3AVX2(&sums[0], &w[0], &x[0], blocks) },
-		finish: finish,
+		dot: func(sums []int32, w []byte, x []int8, blocks int) { lookUp3AVX2(&sums[0], &w[0], &x[0], blocks) },
+		many: func(sums []int32, w []byte, x []int8, blocks, columns, stride int, scratch []byte) {
+			lookUpMany3AVX2(&sums[0], &w[0], &x[0], blocks, columns, stride, &scratch[0])
+		},
+		direct:  1,
+		scratch: func(columns int) int { return 8*1536 + columns*4*12*32 },
+		finish:  finish,
 	}
 }
 
@@ -68,8 +73,8 @@ func arrangeBitTiles(dst []byte, part *ternary.Matrix, row, R, blocks int) (vali
 func arrangeBitsAVX2(dst, bp, bn, br *byte, stride, groups, part int) (bad uint32)
 
 // tables3AVX2 writes, for every four columns, the sums of all choices of them,
-// [blocks][8][digit][16]: the four digits of 7 bits, lowest first, of a sum to
-// which 512*0x010101 is added. Entry i has the columns whose bit in i is set.
+// [blocks][8][digit][16]: the four digits of 7, 7, 6 and 6 bits, lowest first, of a sum
+// to which 512*0x010101 is added. Entry i has the columns whose bit in i is set.
 // A test has its reference.
 //
 //go:noescape
@@ -79,3 +84,9 @@ func tables3AVX2(tables, x *int8, blocks int)
 //
 //go:noescape
 func lookUp3AVX2(sums *int32, w *byte, tables *int8, blocks int)
+
+// lookUpMany3AVX2 is many. scratch has 8 blocks of nibbles, 1,536 bytes each, and
+// for each column four digits of 12 vectors of 16-bit sums.
+//
+//go:noescape
+func lookUpMany3AVX2(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)

@@ -114,34 +114,20 @@ func BenchmarkDot(b *testing.B) {
 	})
 }
 
-// BenchmarkDotMany multiplies tiles of 4,096 columns with several vectors: it
-// expands them, 16 blocks at a time, where that is how.
-func BenchmarkDotMany(b *testing.B) {
-	const segment = 16
+// BenchmarkMany multiplies tiles of 4,096 columns with several vectors.
+func BenchmarkMany(b *testing.B) {
 	benchLinears(b, func(b *testing.B, k *kernels, l *linear) {
 		tile := benchBlocks * 12 * l.rows
 		w := randomBytes(nearSize / tile * tile)
-		u := make([]byte, segment*64*l.rows)
-		size := 2 * l.planes * l.rows
-		for _, columns := range []int{2, 8, 64} {
+		for _, columns := range []int{2, 4, 8, 64} {
 			b.Run(fmt.Sprintf("columns=%d", columns), func(b *testing.B) {
 				x, stride := l.formOf(randomDigits(columns*benchBlocks*l.planes*blockCols)), benchBlocks*l.formBytes
-				sums := make([]int32, columns*size)
+				sums, scratch := make([]int32, columns*2*l.planes*l.rows), make([]byte, l.scratch(columns))
 				b.SetBytes(int64(len(w)))
 				b.ReportAllocs()
 				for b.Loop() {
 					for at := 0; at < len(w); at += tile {
-						if l.expand == nil {
-							for c := range columns {
-								l.dot(sums[c*size:][:size], w[at:at+tile], x[c*stride:], benchBlocks)
-							}
-							continue
-						}
-						clear(sums)
-						for first := 0; first < benchBlocks; first += segment {
-							l.expand(u, w[at+first*12*l.rows:][:segment*12*l.rows], segment)
-							l.dotMany(sums, u, x[first*l.formBytes:], segment, columns, stride)
-						}
+						l.many(sums, w[at:at+tile], x, benchBlocks, columns, stride, scratch)
 					}
 				}
 				rate(b, len(w)*8/3*columns, "Gproducts/s")

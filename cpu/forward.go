@@ -9,11 +9,7 @@ import (
 	"npack/ternary"
 )
 
-const (
-	segment   = 8  // blocks of a tile that are expanded at once; stays in the first-level cache
-	direct    = 2  // columns up to which a tile is read anew for each
-	tableRows = 64 // rows of an embedding table in a task
-)
+const tableRows = 64 // rows of an embedding table in a task
 
 // widths are the padded sizes of vectors and of columns in the buffers of a pass.
 type widths struct {
@@ -48,9 +44,6 @@ func (in *instance) prepare() {
 		w.head = make([]float32, roundUp(in.cache.dimPad, blockCols))
 		w.keys, w.vals = make([]float32, chunk*in.cache.dimPad), make([]float32, chunk*in.cache.dimPad)
 		w.p = make([]float32, in.share*chunk)
-		if in.l.expand != nil {
-			w.u = make([]byte, segment*64*in.l.rows)
-		}
 	}
 	in.sections = sections{
 		attnNorm: in.attnNorm, ffnNorm: in.ffnNorm, finalNorm: in.finalNormed, quantMix: in.quantMix, quantGate: in.quantGate,
@@ -75,6 +68,7 @@ func (in *instance) reserve(n int) {
 	p.formed = make([]int8, n*in.pad.formed)
 	for _, w := range in.pool.workers {
 		w.sums = make([]int32, n*2*in.l.planes*in.l.rows)
+		w.many = make([]byte, in.l.scratch(n))
 	}
 }
 
@@ -266,18 +260,12 @@ func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stri
 	}
 	for t := from * unit / R; t < to*unit/R; t++ {
 		tile := m.w[t*m.tile(l):][:m.tile(l)]
-		if n <= direct || l.expand == nil {
+		if n <= l.direct {
 			for i := range n {
 				l.dot(w.sums[i*size:][:size], tile, x[i*xStride:], m.blocks)
 			}
 		} else {
-			clear(w.sums[:n*size])
-			for b := 0; b < m.blocks; b += segment {
-				blocks := min(segment, m.blocks-b)
-				u := w.u[:blocks*64*R]
-				l.expand(u, tile[b*12*R:][:blocks*12*R], blocks)
-				l.dotMany(w.sums[:n*size], u, x[b*l.formBytes:], blocks, n, xStride)
-			}
+			l.many(w.sums[:n*size], tile, x, m.blocks, n, xStride, w.many)
 		}
 		lo, hi := m.lo[t*R:][:R], m.hi[t*R:][:R]
 		for i := range n {

@@ -76,12 +76,17 @@ type linear struct {
 	formBytes int
 	// dot writes the sums of a tile w [blocks][12R].
 	dot func(sums []int32, w []byte, x []int8, blocks int)
-	// expand writes the codes of a tile, u [blocks][8][2][4R]: byte 4r+k of
-	// slot s is the code of t, then of q, of column 4s+k. It and dotMany may be
-	// nil: dot is as quick for many columns.
+	// many writes the sums [columns][2][P][R] of a tile with columns of
+	// activations, column c at x[c*stride]. It may use scratch, of the length that
+	// the function scratch tells. Up to direct columns, dot for each is quicker.
+	many    func(sums []int32, w []byte, x []int8, blocks, columns, stride int, scratch []byte)
+	scratch func(columns int) int
+	direct  int
+	// expand and dotMany are what many is made of, if it works on codes, and else
+	// nil. expand writes the codes of a tile, u [blocks][8][2][4R]: byte 4r+k of
+	// slot s is the code of t, then of q, of column 4s+k.
 	expand func(u, w []byte, blocks int)
-	// dotMany adds to sums [columns][2][P][R] those of u with columns of
-	// activations, column c at x[c*stride].
+	// dotMany adds to sums [columns][2][P][R] those of u.
 	dotMany func(sums []int32, u []byte, x []int8, blocks, columns, stride int)
 	// finish writes the outputs of a tile: for each row r,
 	// y[r] = (f32(L)*(lo[r]*before) + f32(H)*(hi[r]*before)) * after,
@@ -99,12 +104,28 @@ func codeLinears(rows int, dot [4]func(sums []int32, w []byte, x []int8, blocks 
 	dotMany [4]func(sums []int32, u []byte, x []int8, blocks, columns, stride int),
 	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)) (set [4]*linear) {
 	for p := 1; p <= 3; p++ {
-		set[p] = &linear{
+		l := &linear{
 			planes: p, rows: rows, maxCols: codeCols,
-			arrange: arrangeTiles, formBytes: p * blockCols, dot: dot[p], expand: expand, dotMany: dotMany[p], finish: finish,
+			arrange: arrangeTiles, formBytes: p * blockCols, dot: dot[p], direct: 2, expand: expand, dotMany: dotMany[p], finish: finish,
 		}
+		l.many, l.scratch = l.expandMany, func(int) int { return expandBlocks * 64 * rows }
+		set[p] = l
 	}
 	return set
+}
+
+// expandBlocks is how many blocks of a tile are expanded at once: they stay in the
+// first-level cache.
+const expandBlocks = 8
+
+// expandMany is many with expand and dotMany.
+func (l *linear) expandMany(sums []int32, w []byte, x []int8, blocks, columns, stride int, u []byte) {
+	clear(sums)
+	for b := 0; b < blocks; b += expandBlocks {
+		n := min(expandBlocks, blocks-b)
+		l.expand(u, w[b*12*l.rows:][:n*12*l.rows], n)
+		l.dotMany(sums, u, x[b*l.formBytes:], n, columns, stride)
+	}
 }
 
 // vectors are the float operations of one set: NUMERICS.md, sections 3 and 5.

@@ -228,30 +228,48 @@ func TestArrange(t *testing.T) {
 	})
 }
 
-func TestDotMany(t *testing.T) {
+func TestExpand(t *testing.T) {
 	eachLinear(t, func(t *testing.T, l *linear) {
-		if l.dotMany == nil {
-			t.Skip("dot is for many columns, too")
+		if l.expand == nil {
+			t.Skip("has no codes")
 		}
 		for kind, weight := range weightKinds {
-			for _, cols := range []int{32, 33, 64, 256, 512, 544} {
+			for _, cols := range []int{32, 33, 64, 256, 544} {
 				m := testMatrix(l.rows, cols, weight)
 				blocks := roundUp(cols, blockCols) / blockCols
 				w := make([]byte, blocks*12*l.rows)
 				l.arrange(w, m, 0, l.rows, blocks)
-				u, uLives := guarded[byte](blocks*64*l.rows, 0xa5)
-				l.expand(u, w, blocks)
-				wantU := make([]byte, len(u))
+				got, lives := guarded[byte](blocks*64*l.rows, 0xa5)
+				l.expand(got, w, blocks)
+				want := make([]byte, len(got))
 				arrangeCodes(w, m, 0, l.rows, blocks)
-				expandGeneric(wantU, w, blocks)
-				if !slices.Equal(u, wantU) || !uLives() {
-					t.Fatalf("expand, %s weights, %d columns: differs (canaries live: %t)", kind, cols, uLives())
+				expandGeneric(want, w, blocks)
+				if !slices.Equal(got, want) || !lives() {
+					t.Fatalf("%s weights, %d columns: differs (canaries live: %t)", kind, cols, lives())
 				}
-				for _, columns := range []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17} {
+			}
+		}
+	})
+}
+
+func TestMany(t *testing.T) {
+	eachLinear(t, func(t *testing.T, l *linear) {
+		for kind, weight := range weightKinds {
+			for _, cols := range []int{32, 33, 64, 256, 512, 544, 2080, 2400} {
+				m := testMatrix(l.rows, cols, weight)
+				blocks := roundUp(cols, blockCols) / blockCols
+				w, wLives := guarded[byte](blocks*12*l.rows, 0xa5)
+				l.arrange(w, m, 0, l.rows, blocks)
+				counts := []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17}
+				if cols > 1000 {
+					counts = []int{2, 5}
+				}
+				for _, columns := range counts {
 					stride := blocks*l.formBytes + 96
 					x := make([]int8, columns*stride)
 					size := 2 * l.planes * l.rows
 					sums, lives := guarded[int32](columns*size, 77)
+					scratch, scratchLives := guarded[byte](l.scratch(columns), 0x5a)
 					var qs [][]int32
 					for c := range columns {
 						name := []string{"random", "lowest", "highest", "ramp"}[c%4]
@@ -259,14 +277,10 @@ func TestDotMany(t *testing.T) {
 						copy(x[c*stride:], l.formOf(col))
 						qs = append(qs, q)
 					}
-					l.dotMany(sums, u, x, blocks, columns, stride)
+					l.many(sums, w, x, blocks, columns, stride, scratch)
 					for c, q := range qs {
-						col := sums[c*size:][:size]
-						for i := range col {
-							col[i] -= 77
-						}
-						if got, want := l.values(col), wantSums(m, l, q); !slices.Equal(got, want) || !lives() {
-							t.Fatalf("%s weights, %d columns of weights, column %d of %d: %v, want %v (canaries live: %t)", kind, cols, c, columns, got, want, lives())
+						if got, want := l.values(sums[c*size:][:size]), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !scratchLives() {
+							t.Fatalf("%s weights, %d columns of weights, column %d of %d: %v, want %v (canaries live: %t, %t, %t)", kind, cols, c, columns, got, want, lives(), wLives(), scratchLives())
 						}
 					}
 				}

@@ -50,7 +50,7 @@ func TestPlan(t *testing.T) {
 			buffers := size(p.x) + size(p.q) + size(p.k) + size(p.v) + size(p.heads) + size(p.mix) + size(p.gate) + size(p.up) +
 				size(p.fixed) + size(p.formed) + size(p.scales) + size(p.packed) + size(p.partial) + size(p.partials) + int64(8*len(in.rope.Cos))
 			for _, w := range in.pool.workers {
-				buffers += size(w.vec) + size(w.head) + size(w.keys) + size(w.vals) + size(w.sums) + size(w.u) + int64(unsafe.Sizeof(w.scratch))
+				buffers += size(w.vec) + size(w.head) + size(w.keys) + size(w.vals) + size(w.sums) + size(w.many) + int64(unsafe.Sizeof(w.scratch))
 			}
 			if off := float64(mem.Buffers)/float64(buffers) - 1; off < -0.01 || off > 0.05 {
 				t.Errorf("%s %+v: buffers of %d bytes, planned %d", n.Name, o, buffers, mem.Buffers)

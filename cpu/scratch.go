@@ -34,7 +34,7 @@ type scratch struct {
 	vals  []float32 // [chunk*dimPad]
 	p     []float32 // [heads that share keys][chunk]: scores, then weights
 	sums  []int32   // [columns][2][P][R]
-	u     []byte    // [segment][64R]: expanded weights, if the linears need them
+	many  []byte    // what linear.many needs
 	dots  [tableRows]int64
 }
 

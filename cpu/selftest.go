@@ -62,21 +62,15 @@ var selfTests = []struct {
 		l.dot(got, w, l.formOf(x), selfBlocks)
 		return slices.Equal(l.values(got), selfSums(m, l, x))
 	})},
-	{"dotMany", compareLinears(func(l *linear) bool {
-		if l.dotMany == nil {
-			return true
-		}
-		m, _ := selfTile(l)
-		codes, u := make([]byte, selfBlocks*12*l.rows), make([]byte, selfBlocks*64*l.rows)
-		arrangeCodes(codes, m, 0, l.rows, selfBlocks)
-		expandGeneric(u, codes, selfBlocks)
+	{"many", compareLinears(func(l *linear) bool {
+		m, w := selfTile(l)
 		// Column c begins c blocks later: all differ.
 		const columns = 7
 		x, stride := selfDigits(l.planes), l.planes*blockCols
 		x = append(x, x[:columns*stride]...)
 		size := 2 * l.planes * l.rows
 		got := make([]int32, columns*size)
-		l.dotMany(got, u, l.formOf(x), selfBlocks, columns, l.formBytes)
+		l.many(got, w, l.formOf(x), selfBlocks, columns, l.formBytes, make([]byte, l.scratch(columns)))
 		for c := range columns {
 			if !slices.Equal(l.values(got[c*size:][:size]), selfSums(m, l, x[c*stride:][:selfBlocks*stride])) {
 				return false

@@ -28,10 +28,10 @@ func TestSelfTestFinds(t *testing.T) {
 			k.linear[1].expand = func(u, w []byte, blocks int) { expandGeneric(u, w, blocks); u[8], u[12] = u[12], u[8] }
 		},
 		"dot": func(k *kernels, v *vectors) { k.linear[2].dot = swapped(k.linear[2].dot) },
-		"dotMany": func(k *kernels, v *vectors) {
-			f := k.linear[3].dotMany
-			k.linear[3].dotMany = func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
-				f(sums, u, x, blocks, columns-1, stride)
+		"many": func(k *kernels, v *vectors) {
+			f := k.linear[3].many
+			k.linear[3].many = func(sums []int32, w []byte, x []int8, blocks, columns, stride int, scratch []byte) {
+				f(sums, w, x, blocks, columns-1, stride, scratch)
 			}
 		},
 		"finish": func(k *kernels, v *vectors) {

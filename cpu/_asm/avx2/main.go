@@ -39,6 +39,7 @@ func main() {
 		dotMany(planes)
 	}
 	lookUp()
+	lookUpMany()
 	tables()
 	finish()
 	for digits := 1; digits <= 2; digits++ {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -8,21 +10,26 @@ import (
 
 // For three digits, a sum of four activations is looked up, not computed: VPSHUFB
 // does that for 32 rows, with four bits of each row's weights as the index into
-// the 16 sums that there can be. Bytes do for a sum in digits of 7 bits, of which
-// there are four.
+// the 16 sums that there can be. Bytes do for a sum of 26 bits in digits of 7, 7,
+// 6 and 6 bits: bytes hold the sum of two of the wide ones and of four others.
 const (
 	planes     = 3
 	tabRows    = 64                    // R
-	tabDigits  = planes + 1            // of 7 bits
+	tabDigits  = 4                     // of a sum
 	table      = 16                    // bytes: a digit of the sums of four columns
 	tableBlock = 8 * tabDigits * 16    // of 32 columns: [4 columns][digit][sum]
 	group      = 3 * tabRows           // bytes of 8 columns: bits p, q and n, a byte a row
 	bitsBlock  = blockCols / 8 * group // of 32 columns
 	nibbles    = 2 * bitsBlock         // a block with four columns a byte
 	segment    = 4                     // blocks whose nibbles stay in the first-level cache for all digits
+	segmentOf  = 8                     // and for all columns, if there are several
 	maxTables  = 64                    // blocks that 16 bits can sum: 64 * 4 * 2*127 = 65024
 	accs       = 2 * group / vec       // sums of a digit: [p, q, n][half of the rows][all, high]
+	sums16     = tabDigits * accs * vec
 )
+
+// widths are the bits of the digits.
+var widths = [tabDigits]int{7, 7, 6, 6}
 
 // bias is added to all sums of a table: then none is negative. It is 128 in each
 // base-256 digit of four activations.
@@ -30,19 +37,45 @@ const bias = 4 * 128 * (1 + 1<<8 + 1<<16)
 
 // lookUp is [linear].dot on w [blocks][4][p, q, n][64] (see arrangeBits in package cpu)
 // and tables of [blocks][8][4][16].
-//
-// Four blocks at a time are split into nibbles, which then serve every digit.
-// Twelve registers hold a digit's 16-bit sums meanwhile.
 func lookUp() {
 	TEXT("lookUp3AVX2", 0, "func(sums *int32, w *byte, tables *int8, blocks int)")
-	frame := AllocLocal(segment*nibbles + tabDigits*accs*vec + vec)
-	u, acc := GP64(), GP64()
+	frame := AllocLocal(segment*nibbles + sums16 + vec)
+	u := GP64()
 	LEAQ(frame.Offset(vec-1), u)
 	ANDQ(I8(-vec), u)
-	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
+	lookUpColumns(segment, u, nil, nil)
+}
+
+// lookUpMany is [linear].many: a block is split into nibbles once for all columns.
+// scratch has segmentOf*nibbles bytes and sums16 for each column.
+func lookUpMany() {
+	TEXT("lookUpMany3AVX2", NOSPLIT, "func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)")
+	lookUpColumns(segmentOf, Load(Param("scratch"), GP64()), Load(Param("columns"), GP64()), Load(Param("stride"), GP64()))
+}
+
+// lookUpColumns writes sums [columns][2][3][64]; the tables of a column begin
+// stride bytes behind those of the one before. columns may be nil, for one.
+//
+// A segment of blocks at a time is split into nibbles, which then serve every
+// column and digit. Twelve registers hold a digit's 16-bit sums meanwhile; those
+// of all columns and digits wait in memory until they are full.
+func lookUpColumns(segment int, u, columns, stride Register) {
 	w := Load(Param("w"), GP64())
 	tables := Load(Param("tables"), GP64())
 	blocks := Load(Param("blocks"), GP64())
+	each := func(label string, do func(), next func()) {
+		if columns == nil {
+			do()
+			return
+		}
+		c := GP64()
+		MOVQ(columns, c)
+		Label(label)
+		do()
+		next()
+		DECQ(c)
+		JNZ(LabelRef(label))
+	}
 
 	Comment("What the bias makes sums too large by: 512 in each digit of 8 tables, for p, q twice and n once.")
 	start32, start := GP32(), YMM()
@@ -50,39 +83,58 @@ func lookUp() {
 	VMOVD(start32, start.AsX())
 	VPBROADCASTD(start.AsX(), start)
 	sums := Load(Param("sums"), GP64())
-	for i := range 2 * planes * tabRows * 4 / vec {
-		VMOVDQU(start, Mem{Base: sums, Disp: i * vec})
-	}
+	each("start", func() {
+		for i := range 2 * planes * tabRows * 4 / vec {
+			VMOVDQU(start, Mem{Base: sums, Disp: i * vec})
+		}
+	}, func() { ADDQ(U32(2*planes*tabRows*4), sums) })
 
 	Label("chunk")
-	zero := zeros(1)[0]
-	for i := range tabDigits * accs {
-		VMOVDQA(zero, Mem{Base: acc, Disp: i * vec})
-	}
+	zero, acc := zeros(1)[0], GP64()
+	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
+	each("clear", func() {
+		for i := range sums16 / vec {
+			VMOVDQU(zero, Mem{Base: acc, Disp: i * vec})
+		}
+	}, func() { ADDQ(U32(sums16), acc) })
 	left := take(blocks, maxTables)
 
 	Label("segment")
 	n := take(left, segment)
 	split(w, u, n)
-
-	next, from, digit := GP64(), GP64(), GP64()
-	LEAQ(Mem{Base: w, Disp: segment * bitsBlock}, next)
-	MOVQ(acc, from)
-	MOVL(U32(tabDigits), digit.As32())
-	Label("digit")
-	addLookedUp(u, tables, from, next, n)
-	ADDQ(U32(accs*vec), from)
-	ADDQ(U32(table), tables)
-	DECQ(digit)
-	JNZ(LabelRef("digit"))
+	from, t := GP64(), GP64()
+	LEAQ(Mem{Base: u, Disp: segment * nibbles}, from)
+	MOVQ(tables, t)
+	each("column", func() {
+		next := GP64()
+		LEAQ(Mem{Base: w, Disp: segment * bitsBlock}, next)
+		for d, bits := range widths {
+			if bits == 7 || columns == nil {
+				addLookedUp(d, 2, u, t, from, n, next, 3, 0, 1, 2, 3, 4, 5)
+			} else { // tables of four lookups take two registers more than there are
+				addLookedUp(d, 4, u, t, from, n, next, 2, 0, 2, 4)
+				addLookedUp(d, 4, u, t, from, n, next, 1, 1, 3, 5)
+			}
+		}
+	}, func() {
+		ADDQ(stride, t)
+		ADDQ(U32(sums16), from)
+	})
 	SHLQ(Imm(9), n) // * tableBlock
-	LEAQ(Mem{Base: tables, Index: n, Scale: 1, Disp: -tabDigits * table}, tables)
+	ADDQ(n, tables)
 	TESTQ(left, left)
 	JNZ(LabelRef("segment"))
 
-	for d := range tabDigits {
-		flushTables(Mem{Base: acc, Disp: d * accs * vec}, Mem{Base: sums}, d)
-	}
+	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
+	sums = Load(Param("sums"), GP64())
+	each("flush", func() {
+		for d := range tabDigits {
+			flushTables(Mem{Base: acc, Disp: d * accs * vec}, Mem{Base: sums}, d)
+		}
+	}, func() {
+		ADDQ(U32(sums16), acc)
+		ADDQ(U32(2*planes*tabRows*4), sums)
+	})
 	TESTQ(blocks, blocks)
 	JNZ(LabelRef("chunk"))
 	VZEROUPPER()
@@ -112,8 +164,8 @@ func split(w, u, n Register) {
 		VPSRLW(Imm(4), a, b)
 		VPAND(low, a, a)
 		VPAND(low, b, b)
-		VMOVDQA(a, Mem{Base: to, Disp: i * vec})
-		VMOVDQA(b, Mem{Base: to, Disp: group + i*vec})
+		VMOVDQU(a, Mem{Base: to, Disp: i * vec})
+		VMOVDQU(b, Mem{Base: to, Disp: group + i*vec})
 	}
 	ADDQ(U32(group), w)
 	ADDQ(U32(2*group), to)
@@ -121,50 +173,68 @@ func split(w, u, n Register) {
 	JNZ(LabelRef("split"))
 }
 
-// addLookedUp adds the products of a digit in n blocks of nibbles to sums. A
-// byte is added as a part of 16 bits: of a word's two rows, the sum of the upper
-// one is had by itself, that of both together modulo 2^16.
-func addLookedUp(nibblesAt, tables, sums, next, n Register) {
+// addLookedUp adds the products of digit d in n blocks of nibbles to sums, together
+// lookups in a byte, for those vectors of a group, and fetches n times some lines of later weights from next on: in
+// order, so that the processor's own prefetching joins in. A byte is added as a part of 16 bits: of a word's two rows, the sum of the upper one
+// is had by itself, that of both together modulo 2^16.
+func addLookedUp(d, together int, nibblesAt, tables, sums, n, next Register, lines int, vectors ...int) {
+	label := fmt.Sprintf("digit%dFrom%d", d, vectors[0])
 	u, t, left := GP64(), GP64(), GP64()
 	MOVQ(nibblesAt, u)
-	MOVQ(tables, t)
+	LEAQ(Mem{Base: tables, Disp: d * table}, t)
 	MOVQ(n, left)
-	var acc [accs]VecVirtual
-	for i := range acc {
-		acc[i] = load(Mem{Base: sums, Disp: i * vec})
+	all, high := make([]VecVirtual, len(vectors)), make([]VecVirtual, len(vectors))
+	at := func(i int) Mem { return Mem{Base: sums, Disp: (d*accs + 2*vectors[i]) * vec} }
+	for i := range vectors {
+		all[i], high[i] = load(at(i)), load(at(i).Offset(vec))
 	}
-	Label("block")
-	for i := range bitsBlock / 64 / tabDigits {
+
+	Label(label)
+	for i := range lines {
 		PREFETCHT0(Mem{Base: next, Disp: i * 64})
 	}
-	ADDQ(U32(bitsBlock/tabDigits), next)
-	for g := range blockCols / 8 {
-		var first, second VecVirtual = YMM(), YMM()
-		VBROADCASTI128(Mem{Base: t, Disp: (2*g + 0) * tabDigits * table}, first)
-		VBROADCASTI128(Mem{Base: t, Disp: (2*g + 1) * tabDigits * table}, second)
-		for i := range group / vec {
-			a, b := YMM(), YMM()
-			VPSHUFB(Mem{Base: u, Disp: (2*g+0)*group + i*vec}, first, a)
-			VPSHUFB(Mem{Base: u, Disp: (2*g+1)*group + i*vec}, second, b)
-			VPADDB(b, a, a)
-			VPADDW(a, acc[2*i], acc[2*i])
-			VPSRLW(Imm(8), a, a)
-			VPADDW(a, acc[2*i+1], acc[2*i+1])
+	ADDQ(U32(uint32(lines)*64), next)
+	for first := 0; first < blockCols/4; first += together {
+		entries := make([]VecVirtual, together)
+		for k := range entries {
+			entries[k] = YMM()
+			VBROADCASTI128(Mem{Base: t, Disp: (first + k) * tabDigits * table}, entries[k])
+		}
+		for i, v := range vectors {
+			var sum VecVirtual
+			for k, e := range entries {
+				a := YMM()
+				VPSHUFB(Mem{Base: u, Disp: (first+k)*group + v*vec}, e, a)
+				if sum == nil {
+					sum = a
+				} else {
+					VPADDB(a, sum, sum)
+				}
+			}
+			VPADDW(sum, all[i], all[i])
+			VPSRLW(Imm(8), sum, sum)
+			VPADDW(sum, high[i], high[i])
 		}
 	}
 	ADDQ(U32(nibbles), u)
 	ADDQ(U32(tableBlock), t)
 	DECQ(left)
-	JNZ(LabelRef("block"))
-	for i := range acc {
-		VMOVDQA(acc[i], Mem{Base: sums, Disp: i * vec})
+	JNZ(LabelRef(label))
+
+	for i := range vectors {
+		VMOVDQU(all[i], at(i))
+		VMOVDQU(high[i], at(i).Offset(vec))
 	}
 }
 
 // flushTables adds the 16-bit sums of digit d, 2p+n and 2q+n, to the 32-bit ones.
-// The digit counts 128^d, which is a multiple of 256^(d-1).
+// The digit counts 2^weight, which is a multiple of 256^plane.
 func flushTables(acc, sums Mem, d int) {
-	plane, shift := max(d-1, 0), []uint64{0, 7, 6, 5}[d]
+	weight := 0
+	for _, bits := range widths[:d] {
+		weight += bits
+	}
+	plane, shift := weight/8, uint64(weight%8)
 	for half := range 2 {
 		var words [3][2]VecVirtual // of p, q, n: rows 0-7 and 16-23, 8-15 and 24-31
 		for i := range words {
@@ -220,7 +290,7 @@ func tables() {
 	byDigit := load(dwords("byDigit", 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703, 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703))
 	var digit [tabDigits]Mem
 	for d := range digit {
-		digit[d] = constant([]string{"digit0", "digit1", "digit2", "digit3"}[d], 0x7f<<(8*d))
+		digit[d] = constant(fmt.Sprintf("digit%d", d), (1<<widths[d]-1)<<(8*d))
 	}
 
 	Label("block")
@@ -268,13 +338,13 @@ func tables() {
 	RET()
 }
 
-// digits makes the digits of 7 bits in every dword of v bytes.
+// digits makes the digits in every dword of v bytes.
 func digits(v VecVirtual, mask [tabDigits]Mem) {
 	all := YMM()
 	VPAND(mask[0], v, all)
 	for d := 1; d < tabDigits; d++ {
 		t := YMM()
-		VPADDD(v, v, v)
+		VPSLLD(Imm(uint64(8-widths[d-1])), v, v)
 		VPAND(mask[d], v, t)
 		VPOR(t, all, all)
 	}

@@ -46,9 +46,9 @@ func modelFrom(b *testing.B, variable string, data []byte) *ternary.Model {
 
 // BenchmarkDrafted compares drafted with plain decoding where a drafted token is
 // right with a set probability: the draft model runs, and what it says is
-// replaced. Beside the measured ratio stands the one that costs and probability
-// give, (expected tokens of a pass) / (cost of a pass). One thread, in its own
-// time.
+// replaced. Beside the measured ratio stand the one that costs and probability
+// give, (expected tokens of a pass) / (cost of a pass), and the one that costs and
+// the passes that there were give. One thread, in its own time.
 //
 // NPACK_DRAFT_TARGET and NPACK_DRAFT_MODEL name other models than story and its
 // draft, NPACK_DRAFT_TOKENS how many tokens to make, NPACK_DRAFT_ACTIVATIONS
@@ -114,7 +114,7 @@ func BenchmarkDrafted(b *testing.B) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
 				var spent [2]time.Duration
-				passes, steps := 0, 0
+				passes, steps, drafted := 0, 0, 0
 				for b.Loop() {
 					for i, s := range []*engine.Session{session(b, e, window), session(b, e, window)} {
 						if i == 1 {
@@ -137,12 +137,16 @@ func BenchmarkDrafted(b *testing.B) {
 							b.Fatalf("another text: %v", err)
 						}
 						if i == 1 {
-							passes, steps = passes+res.Passes, steps+res.Steps
+							passes, steps, drafted = passes+res.Passes, steps+res.Steps, drafted+res.Draft.Drafted
 						}
 					}
 				}
 				b.ReportMetric(float64(spent[0])/float64(spent[1]), "x-plain")
 				b.ReportMetric(predicted, "x-predicted")
+				if length > 0 { // what chance made of the probability
+					costs := float64(passes)*pass[length] + float64(drafted)*token
+					b.ReportMetric(float64(steps)*pass[0]/costs, "x-by-passes")
+				}
 				b.ReportMetric(512*float64(passes)/float64(steps), "passes/512")
 				b.ReportMetric(0, "ns/op")
 			})

@@ -1,0 +1,330 @@
+package foreign
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"npack/pack"
+	"npack/pack/safetensors"
+	"npack/ternary"
+)
+
+// hf finds the parts of a model in the safetensors files of a Hugging Face
+// repository.
+type hf struct {
+	f      *safetensors.File
+	form   bitnetForm
+	used   map[string]bool
+	hints  *safetensors.File // or nil
+	tables *tableReport
+	near   *atomic.Int64
+}
+
+// hfParts are the names of the parts of a layer.
+var hfParts = map[string]string{
+	"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+	"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+	"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm",
+	"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+	"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}
+
+// hfName returns the name that the transformers library has for a tensor of the
+// model, without its ending.
+func hfName(name string) string {
+	switch name {
+	case "token_embd":
+		return "model.embed_tokens"
+	case "output":
+		return "lm_head"
+	case "output_norm":
+		return "model.norm"
+	}
+	layer, part, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	return "model.layers." + layer + "." + hfParts[part]
+}
+
+// openHF reads the safetensors file, set or directory at path.
+func (f *File) openHF(path string) error {
+	st, err := safetensors.Open(path)
+	if err != nil {
+		return err
+	}
+	f.closer, f.size, f.form = st, st.Size(), "Hugging Face safetensors"
+	dir := filepath.Dir(st.Files()[0])
+	config, err := readConfig(dir)
+	if err != nil {
+		return err
+	}
+	if config == nil {
+		return explainMissingConfig(st, dir)
+	}
+	m := &f.model
+	form, err := config.read(filepath.Join(dir, configName), &m.Config)
+	if err != nil {
+		return err
+	}
+	if err := m.Config.Validate(); err != nil {
+		return f.configError(filepath.Join(dir, configName), err)
+	}
+	lib := &hf{f: st, form: form, used: map[string]bool{}, tables: &f.tables, near: &f.near}
+	if err := lib.openHints(dir); err != nil {
+		return err
+	}
+	f.hints = lib.hints
+	// A file may hold the embedding twice though its configuration ties them.
+	head := st.Tensor(hfName("output") + ".weight")
+	m.Tied = head == nil
+	if config.Tied != nil && *config.Tied && head != nil {
+		m.Tied = true
+		lib.used[head.Name] = true
+		f.drop(head.Name, "tie_word_embeddings is set: the library replaces it by the input embedding")
+	}
+	if err := f.build(lib); err != nil {
+		return err
+	}
+	switch form {
+	case multiplied, divided:
+		f.form += ", BitNet packed"
+	case trained:
+		f.form += ", BitNet as trained"
+	}
+	if form != notBitNet && m.Arch != ternary.BitNet {
+		f.drop("8-bit activations", fmt.Sprintf("the source rounds the input of each linear to 8 bits, topology %v does not", m.Arch))
+	}
+	for i := range st.Tensors {
+		t := &st.Tensors[i]
+		switch {
+		case lib.used[t.Name]:
+		case strings.HasSuffix(t.Name, ".rotary_emb.inv_freq"):
+			f.drop(t.Name, "computed from rope_theta")
+		default:
+			return lib.origin(t).wrong(pack.ErrUnsupported, -1, "the model has no such part", fmt.Sprintf("the tensors of a %v model alone", m.Arch), "a newer program may be needed")
+		}
+	}
+	return nil
+}
+
+// explainMissingConfig says what can be said of a file without its config.json,
+// which alone tells what the numbers mean.
+func explainMissingConfig(st *safetensors.File, dir string) error {
+	lib := &hf{f: st}
+	for i := range st.Tensors {
+		t := &st.Tensors[i]
+		if t.DType == safetensors.U8 && st.Tensor(strings.TrimSuffix(t.Name, ".weight")+".weight_scale") != nil {
+			return lib.origin(t).wrong(pack.ErrUnsupported, -1, "weights of four to a byte, and no "+configName+" to say whether weight_scale multiplies or divides them", configName+" with quantization_config beside the file",
+				"fetch the repository's "+configName)
+		}
+	}
+	for i := range st.Tensors {
+		t := &st.Tensors[i]
+		if len(t.Shape) != 2 || t.Rows() < 1 || t.Cols() > ternary.MaxWidth {
+			continue
+		}
+		x, err := lib.floats(t, ternary.Shape{Rows: 1, Cols: int(t.Cols())})
+		if err != nil {
+			continue // not numbers
+		}
+		err = x.each(0, 1, func(r int, v []float32) error {
+			if _, _, err := magnitudes(v); err != nil {
+				return x.misfit(r, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return &pack.Error{Kind: pack.ErrUnsupported, File: st.Files()[0], Offset: -1, Found: "there is no " + configName + " beside the file", Expected: "the configuration of the model",
+		Hint: "fetch the repository's " + configName + ": safetensors do not say what model their tensors make"}
+}
+
+func (h *hf) origin(t *safetensors.Tensor) *origin {
+	return &origin{name: t.Name, file: t.File(), at: t.FileAt(), form: t.DType.String()}
+}
+
+// find returns the tensor of that name, or nil.
+func (h *hf) find(name string) *safetensors.Tensor {
+	t := h.f.Tensor(name)
+	if t != nil {
+		h.used[name] = true
+	}
+	return t
+}
+
+// need returns the tensor of that name.
+func (h *hf) need(name string) (*safetensors.Tensor, error) {
+	if t := h.find(name); t != nil {
+		return t, nil
+	}
+	return nil, &pack.Error{Kind: pack.ErrCorrupt, File: h.f.Files()[0], Place: fmt.Sprintf("tensor %q", name), Offset: -1, Found: "the tensor is not there", Expected: "one, by " + configName,
+		Hint: "the repository is incomplete, or its " + configName + " belongs to another model"}
+}
+
+// shaped refuses a tensor of another shape than dims.
+func (h *hf) shaped(t *safetensors.Tensor, dims ...int) error {
+	ok := len(t.Shape) == len(dims)
+	for i, d := range dims {
+		ok = ok && t.Shape[i] == int64(d)
+	}
+	if !ok {
+		return h.origin(t).wrong(pack.ErrCorrupt, -1, fmt.Sprintf("shape %v", t.Shape), fmt.Sprintf("%v, by %s", dims, configName), hintDamaged)
+	}
+	return nil
+}
+
+func (h *hf) vector(name string, n int) ([]float32, error) {
+	t, err := h.need(hfName(name) + ".weight")
+	if err != nil {
+		return nil, err
+	}
+	return h.numbers(t, n)
+}
+
+func (h *hf) bias(name string, n int) ([]float32, error) {
+	t := h.find(hfName(name) + ".bias")
+	if t == nil {
+		return nil, nil
+	}
+	return h.numbers(t, n)
+}
+
+// numbers reads a vector of n values.
+func (h *hf) numbers(t *safetensors.Tensor, n int) ([]float32, error) {
+	if err := h.shaped(t, n); err != nil {
+		return nil, err
+	}
+	v, err := t.Floats()
+	if err != nil {
+		return nil, err
+	}
+	return v, checkFinite(h.origin(t), v)
+}
+
+// scale reads the weight_scale of a linear, or nil if there is none.
+func (h *hf) scale(name string) (*float32, error) {
+	t := h.find(hfName(name) + ".weight_scale")
+	if t == nil {
+		return nil, nil
+	}
+	if t.Rows()*t.Cols() != 1 {
+		return nil, h.origin(t).wrong(pack.ErrUnsupported, -1, fmt.Sprintf("shape %v", t.Shape), "one value", "")
+	}
+	v, err := t.Floats()
+	if err != nil {
+		return nil, err
+	}
+	if !finiteScale(v[0]) {
+		return nil, h.origin(t).wrong(pack.ErrCorrupt, -1, fmt.Sprintf("the scale is %v", v[0]), "a finite number above 0", hintDamaged)
+	}
+	return &v[0], nil
+}
+
+func (h *hf) linear(name string, s ternary.Shape) (source, error) {
+	t, err := h.need(hfName(name) + ".weight")
+	if err != nil {
+		return nil, err
+	}
+	if t.DType == safetensors.U8 {
+		return h.packed(name, t, s)
+	}
+	if err := h.shaped(t, s.Rows, s.Cols); err != nil {
+		return nil, err
+	}
+	x, err := h.floats(t, s)
+	if err != nil {
+		return nil, err
+	}
+	if x.hints, err = h.rowHints(name, s.Rows, true); err != nil {
+		return nil, err
+	}
+	scale, err := h.scale(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case h.form == trained:
+		return &master{values: *x, near: h.near}, nil
+	case scale == nil || *scale == 1:
+		return x, nil
+	case h.form == multiplied:
+		decode := x.decode
+		x.decode = func(dst []float32, src []byte) {
+			decode(dst, src)
+			for i := range dst {
+				dst[i] *= *scale
+			}
+		}
+		return x, nil
+	}
+	return nil, h.origin(t).wrong(pack.ErrUnsupported, -1, fmt.Sprintf("type %v with a weight_scale", t.DType), "packed weights (U8)", "")
+}
+
+// packed is the source of weights of four to a byte.
+func (h *hf) packed(name string, t *safetensors.Tensor, s ternary.Shape) (source, error) {
+	o := h.origin(t)
+	o.form = "packed U8"
+	if h.form != multiplied && h.form != divided {
+		return nil, o.wrong(pack.ErrUnsupported, -1, "weights of four to a byte, and no offline quantization_config in "+configName+" to say whether weight_scale multiplies or divides them", "one of the method \"bitnet\"", "")
+	}
+	if s.Rows%4 != 0 {
+		return nil, o.wrong(pack.ErrUnsupported, -1, fmt.Sprintf("%d rows", s.Rows), "a multiple of 4, as four rows are packed together", "")
+	}
+	if err := h.shaped(t, s.Rows/4, s.Cols); err != nil {
+		return nil, err
+	}
+	scale, err := h.scale(name)
+	if err != nil {
+		return nil, err
+	}
+	if scale == nil {
+		return nil, o.wrong(pack.ErrCorrupt, -1, "there is no weight_scale", "one beside the packed weights", hintDamaged)
+	}
+	x := &packed{origin: *o, t: t, cols: s.Cols, scale: *scale}
+	if h.form == divided { // a weight is the quotient, rounded once
+		if x.scale = 1 / *scale; !finiteScale(x.scale) {
+			return nil, o.wrong(pack.ErrUnsupported, -1, fmt.Sprintf("1/%v, the magnitude of the weights, is %v", *scale, x.scale), "a finite number above 0", "")
+		}
+	}
+	return x, nil
+}
+
+func (h *hf) table(name string, s ternary.Shape) (source, error) {
+	t, err := h.need(hfName(name) + ".weight")
+	if err != nil {
+		return nil, err
+	}
+	if err := h.shaped(t, s.Rows, s.Cols); err != nil {
+		return nil, err
+	}
+	x, err := h.floats(t, s)
+	if err != nil {
+		return nil, err
+	}
+	x.report = h.tables
+	x.hints, err = h.rowHints(name, s.Rows, false)
+	return x, err
+}
+
+// floats is the source of a tensor of numbers, whose shape has been looked at.
+func (h *hf) floats(t *safetensors.Tensor, s ternary.Shape) (*values, error) {
+	x := &values{origin: *h.origin(t), rows: s.Rows, cols: s.Cols}
+	switch t.DType {
+	case safetensors.F32:
+	case safetensors.BF16:
+		x.narrow = roundBF16
+	case safetensors.F16:
+		x.narrow = roundF16
+	default:
+		return nil, x.wrong(pack.ErrUnsupported, -1, fmt.Sprintf("type %v", t.DType), "F32, BF16 or F16, or U8 with the quantization method \"bitnet\"", "")
+	}
+	x.rowBytes = s.Cols * t.DType.Bits() / 8
+	x.decode = t.DType.Float32s
+	x.load = func(buf []byte, r0, r1 int) ([]byte, error) {
+		b := buf[:(r1-r0)*x.rowBytes]
+		_, err := t.ReadAt(b, int64(r0)*int64(x.rowBytes))
+		return b, err
+	}
+	return x, nil
+}

@@ -37,7 +37,9 @@ func (t Type) codec() codec {
 	case TQ2_0:
 		return codec{decodeTQ2, encodeTQ2}
 	case Q2_0:
-		return codec{decodeQ2, encodeQ2}
+		return codec{decodeQ2(64), encodeQ2(64)}
+	case Q2_0G128:
+		return codec{decodeQ2(128), encodeQ2(128)}
 	case I2_S:
 		return codec{decodeI2S, encodeI2S}
 	case FV5:

@@ -115,7 +115,7 @@ func TestQuantizeTernary(t *testing.T) {
 // value where the decoder looks for it.
 func TestQuantizeRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
-	for _, typ := range []Type{F32, F16, BF16, TQ1_0, TQ2_0, Q2_0, I2_S} {
+	for _, typ := range []Type{F32, F16, BF16, TQ1_0, TQ2_0, Q2_0, Q2_0G128, I2_S} {
 		n := 512
 		size, err := typ.Size([]uint64{uint64(n)})
 		if err != nil {
@@ -175,6 +175,11 @@ func TestByHand(t *testing.T) {
 	b[2+3] = 2 | 0<<2 | 1<<4 | 3<<6 // values 12 to 15
 	if err := Q2_0.Dequantize(v[:64], b); err != nil || !slices.Equal(v[12:16], []float32{0.5, -0.5, 0, 1}) {
 		t.Errorf("Q2_0: %v %v", v[12:16], err)
+	}
+	b = append(b, make([]byte, 16)...) // the same bytes as a fork reads them
+	b[2+31] = 2 << 6
+	if err := Q2_0G128.Dequantize(v, b); err != nil || !slices.Equal(v[12:16], []float32{0.5, -0.5, 0, 1}) || v[127] != 0.5 || v[126] != -0.5 {
+		t.Errorf("Q2_0G128: %v %v", v, err)
 	}
 }
 

@@ -224,6 +224,43 @@ func (f *forge) num(v ...any) *forge {
 	return f
 }
 
+// A fork's Q2_0 is told by the space that its tensors have, also at the end of a
+// file, and is written with the id that it was read with.
+func TestQ2Groups(t *testing.T) {
+	for _, tt := range []struct {
+		typ  Type
+		size int
+	}{{Q2_0, 18 * 32}, {Q2_0G128, 34 * 16}} {
+		b := forged(2, 0).num("a", uint32(1), uint64(2048), uint32(42), uint64(0), "b", uint32(1), uint64(2048), uint32(42), uint64(tt.size)).data(2 * tt.size)
+		f, err := OpenBytes("x.gguf", b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range f.Tensors {
+			if x.Type != tt.typ || x.Size != int64(tt.size) || len(x.Data) != tt.size {
+				t.Errorf("%s: %v, %d bytes, want %v, %d", x.Name, x.Type, x.Size, tt.typ, tt.size)
+			}
+		}
+		h := &Header{Tensors: []Tensor{{Name: "a", Dims: []uint64{2048}, Type: tt.typ}, {Name: "b", Dims: []uint64{2048}, Type: tt.typ}}}
+		var w bytes.Buffer
+		x, err := NewWriter(&w, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range h.Tensors {
+			if _, err := x.Write(make([]byte, tt.size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if f, err = OpenBytes("x.gguf", w.Bytes()); err != nil || f.Tensors[1].Type != tt.typ {
+			t.Errorf("written: %v, %v", f, err)
+		}
+	}
+}
+
 func forged(tensors, keys uint64) *forge {
 	f := new(forge)
 	f.WriteString("GGUF")
@@ -258,7 +295,8 @@ func TestRefuse(t *testing.T) {
 		"misaligned":      {forged(1, 0).num("a", u(0), u(0), uint64(8)).data(64), ErrCorrupt, "multiple of the alignment, 32"},
 		"overlap":         {forged(2, 0).num("a", u(1), uint64(16), u(0), uint64(0), "b", u(0), u(0), uint64(32)).data(64), ErrCorrupt, `tensor "b" starts 32 bytes`},
 		"same place":      {forged(2, 0).num("a", u(0), u(0), uint64(0), "b", u(0), u(0), uint64(0)).data(64), ErrCorrupt, "starts 0 bytes"},
-		"Q2_0 of a fork":  {forged(2, 0).num("a", u(1), uint64(2048), u(42), uint64(0), "b", u(0), u(0), uint64(544)).data(576), ErrUnsupported, "34 bytes for 128 values (a fork's Q2_0), expected 18 bytes for 64"},
+		"Q2_0 of a fork":  {forged(2, 0).num("a", u(1), uint64(2048), u(42), uint64(0), "b", u(0), u(0), uint64(544)).data(576), nil, ""},
+		"id of ours":      {forged(1, 0).num("a", u(1), uint64(128), uint32(Q2_0G128), uint64(0)).data(64), ErrUnsupported, "type id 2147483690 is in no table"},
 		"FV5B of others":  {forged(2, 0).num("a", u(1), uint64(256), u(44), uint64(0), "b", u(0), u(0), uint64(160)).data(192), ErrUnsupported, "129 to 160 bytes for 256 values"},
 		"past 2^63":       {forged(1, 0).num("a", u(1), uint64(4), u(0), uint64(1)<<63).data(64), ErrCorrupt, "the offset is 9223372036854775808"},
 		"zero times 2^64": {forged(1, 0).num("a", u(3), uint64(1<<63), uint64(1<<63), uint64(0), u(0), uint64(64)).Bytes(), nil, ""},

@@ -67,6 +67,11 @@ func (f *File) checkSpace(t, next *Tensor, there int64, atEnd bool) error {
 		padded := alignUp(t.Size, f.Alignment)
 		exact := there == padded || atEnd && there == t.Size
 		other := f.otherLayout(t, there, atEnd)
+		if !exact && other != "" && t.Type == Q2_0 { // the one other layout that is read
+			t.Type = Q2_0G128
+			t.Size, _ = t.Type.Size(t.Dims) // otherLayout has computed it
+			return nil
+		}
 		if !exact && (fits || other != "" || !atEnd) {
 			e.Kind = ErrUnsupported
 			e.Found = fmt.Sprintf("blocks of type %v take %s", t.Type, f.measured(t, there, other))

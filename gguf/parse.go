@@ -275,7 +275,10 @@ func (p *parser) table(n uint64) error {
 			return err
 		}
 		t.Type = Type(id)
-		if t.Size, err = t.Type.Size(t.Dims); err != nil {
+		if t.Size, err = t.Type.Size(t.Dims); t.Type.ID() != id { // a type of this package alone
+			err = unknownID(id)
+		}
+		if err != nil {
 			e := err.(*Error)
 			e.File, e.Place, e.Offset = p.f.name, p.place, at
 			return e

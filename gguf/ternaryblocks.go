@@ -91,25 +91,29 @@ func encodeTQ2(dst []byte, src []float32) {
 	}
 }
 
-// decodeQ2: f16 d, 16 bytes of bit pairs, four values a byte from the lowest bits
-// up: (q - 1) · d, so that one code of four is +2.
-func decodeQ2(dst []float32, src []byte) {
-	for ; len(dst) > 0; dst, src = dst[64:], src[18:] {
-		d := half(src)
-		for i := range 64 {
-			q := src[2+i/4] >> (i % 4 * 2) & 3
-			dst[i] = float32(int(q)-1) * d
+// decodeQ2: f16 d, bit pairs of 64 values (or 128, in a fork), four values a byte
+// from the lowest bits up: (q - 1) · d, so that one code of four is +2.
+func decodeQ2(n int) func(dst []float32, src []byte) {
+	return func(dst []float32, src []byte) {
+		for ; len(dst) > 0; dst, src = dst[n:], src[2+n/4:] {
+			d := half(src)
+			for i := range n {
+				q := src[2+i/4] >> (i % 4 * 2) & 3
+				dst[i] = float32(int(q)-1) * d
+			}
 		}
 	}
 }
 
-func encodeQ2(dst []byte, src []float32) {
-	for ; len(src) > 0; dst, src = dst[18:], src[64:] {
-		clear(dst[2:18])
-		for i, f := range src[:64] {
-			dst[2+i/4] |= trit(f) << (i % 4 * 2)
+func encodeQ2(n int) func(dst []byte, src []float32) {
+	return func(dst []byte, src []float32) {
+		for ; len(src) > 0; dst, src = dst[2+n/4:], src[n:] {
+			clear(dst[2 : 2+n/4])
+			for i, f := range src[:n] {
+				dst[2+i/4] |= trit(f) << (i % 4 * 2)
+			}
+			binary.LittleEndian.PutUint16(dst, toHalf(largest(src[:n])))
 		}
-		binary.LittleEndian.PutUint16(dst, toHalf(largest(src[:64])))
 	}
 }
 

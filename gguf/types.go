@@ -24,7 +24,22 @@ const (
 	Q2_0  Type = 42
 	FV5   Type = 43 // of the fermion fork
 	FV5B  Type = 44 // of the fermion fork
+
+	// Q2_0G128 is a fork's Q2_0, which has the same id: one scale for 128 values,
+	// not 64. The space between tensors tells them apart.
+	Q2_0G128 Type = sameID | Q2_0
 )
+
+// sameID marks a type whose id in a file is another one's.
+const sameID Type = 1 << 31
+
+// ID is the number that a file has for the type.
+func (t Type) ID() uint32 {
+	if t == Q2_0G128 {
+		return uint32(Q2_0)
+	}
+	return uint32(t)
+}
 
 // layout is one way to store the values of a type.
 type layout struct {
@@ -97,7 +112,12 @@ var types = []typeInfo{
 
 const removed = "removed from llama.cpp"
 
+var q2G128 = typeInfo{id: Q2_0G128, name: "Q2_0 in groups of 128", layout: layout{128, 34, ""}, note: "of a fork"}
+
 func (t Type) info() *typeInfo {
+	if t == Q2_0G128 {
+		return &q2G128
+	}
 	if uint64(t) < uint64(len(types)) {
 		return &types[t]
 	}
@@ -118,7 +138,7 @@ func (t Type) Name() string {
 // String returns name and id: "FV5 (43)", "type 142".
 func (t Type) String() string {
 	if i := t.info(); i != nil {
-		return fmt.Sprintf("%s (%d)", i.name, uint32(t))
+		return fmt.Sprintf("%s (%d)", i.name, t.ID())
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }
@@ -156,9 +176,7 @@ func (t Type) tail() uint64 {
 func (t Type) Size(dims []uint64) (int64, error) {
 	i := t.info()
 	if i == nil {
-		return 0, &Error{Kind: ErrUnsupported, Offset: -1, Found: fmt.Sprintf("type id %d is in no table of this program", uint32(t)),
-			Expected: fmt.Sprintf("an id up to %d", len(types)-1),
-			Hint:     "a newer version of this program, or the program that made the file, may know it; the download is not at fault"}
+		return 0, unknownID(uint32(t))
 	}
 	blocks, err := i.blocks(dims)
 	if err != nil {
@@ -174,6 +192,12 @@ func (t Type) Size(dims []uint64) (int64, error) {
 		return 0, tooLarge(t, dims)
 	}
 	return int64(size), nil
+}
+
+func unknownID(id uint32) *Error {
+	return &Error{Kind: ErrUnsupported, Offset: -1, Found: fmt.Sprintf("type id %d is in no table of this program", id),
+		Expected: fmt.Sprintf("an id up to %d", len(types)-1),
+		Hint:     "a newer version of this program, or the program that made the file, may know it; the download is not at fault"}
 }
 
 // maxSize keeps sizes, and sizes with padding, inside an int64.

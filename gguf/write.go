@@ -116,7 +116,7 @@ func (h *Header) Encode() []byte {
 		for _, d := range t.Dims {
 			b = binary.LittleEndian.AppendUint64(b, d)
 		}
-		b = binary.LittleEndian.AppendUint32(b, uint32(t.Type))
+		b = binary.LittleEndian.AppendUint32(b, t.Type.ID())
 		b = binary.LittleEndian.AppendUint64(b, uint64(t.Offset))
 	}
 	if len(h.Tensors) == 0 {

@@ -28,8 +28,11 @@ func (f *File) build(lib library) error {
 	table := func(name string) (ternary.Int8Matrix, error) {
 		x, err := lib.table(name, shape)
 		f.sources[name] = x
-		pad := padTo(m.Hidden, 64)
-		return ternary.Int8Matrix{Rows: m.Vocab, Cols: m.Hidden, ColsPad: pad, Stride: pad}, err
+		t := ternary.Int8Matrix{Rows: m.Vocab, Cols: m.Hidden}
+		if err == nil {
+			err = f.known.Layout(ternary.Tensor{Name: name, Int8: &t})
+		}
+		return t, err
 	}
 	if !m.Tied {
 		t, err := table("token_embd")
@@ -54,13 +57,12 @@ func (f *File) build(lib library) error {
 				return err
 			}
 			f.sources[name] = x
-			pad := padTo(s.Cols, 512)
-			*w = ternary.Matrix{Rows: s.Rows, Cols: s.Cols, ColsPad: pad, Stride: pad / 8}
+			*w = ternary.Matrix{Rows: s.Rows, Cols: s.Cols}
 			if w.Bias, err = lib.bias(name, s.Rows); err != nil {
 				return err
 			}
-			if w.Bias != nil {
-				w.BiasFlag = 1
+			if err := f.known.Layout(ternary.Tensor{Name: name, Ternary: w}); err != nil {
+				return err
 			}
 		}
 		m.Layers = append(m.Layers, l)
@@ -84,13 +86,33 @@ func (f *File) build(lib library) error {
 func (f *File) rows(p *ternary.Part, t ternary.Tensor, r0, r1 int) error {
 	p.Size(t, r1-r0)
 	x := f.sources[t.Name]
-	if t.Int8 != nil {
-		return x.table(&p.Int8, r0)
-	}
-	if t.Ternary.Bias != nil {
+	k, err := f.recall(p, t, r0, r1-r0)
+	switch {
+	case err != nil:
+		return err
+	case t.Int8 != nil:
+		return x.table(&p.Int8, r0, k)
+	case t.Ternary.Bias != nil:
 		p.Ternary.Bias = t.Ternary.Bias[r0:r1]
 	}
-	return x.matrix(&p.Ternary, r0)
+	return x.matrix(&p.Ternary, r0, k)
+}
+
+// recall reads what is known of n rows from r0 on.
+func (f *File) recall(p *ternary.Part, t ternary.Tensor, r0, n int) (k known, err error) {
+	if f.known == nil {
+		return k, nil
+	}
+	k.scales = true
+	if err := f.known.Scales(t, p, r0); err != nil {
+		return k, err
+	}
+	if t.Int8 != nil {
+		k.padding, err = f.known.Padding(t, r0, n)
+	} else {
+		k.br, err = f.known.BR(t, r0, n)
+	}
+	return k, err
 }
 
 // checkFinite refuses values that are no numbers.
@@ -102,5 +124,3 @@ func checkFinite(o *origin, v []float32) error {
 	}
 	return nil
 }
-
-func padTo(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }

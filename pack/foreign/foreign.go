@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"npack/pack"
+	"npack/pack/rows"
 	"npack/pack/safetensors"
 	"npack/ternary"
 )
@@ -33,7 +34,7 @@ type File struct {
 	sources map[string]source // by [ternary.Tensor.Name]
 	dropped []Dropped
 	closer  io.Closer
-	hints   *safetensors.File // or nil
+	known   *rows.File // or nil
 	tables  tableReport
 	near    atomic.Int64
 }
@@ -138,8 +139,11 @@ func (f *File) Rounded() bool { return f.tables.rounded > 0 }
 // Container returns the sha256, in hex, and the length of the container that the
 // source was exported from, if it says so.
 func (f *File) Container() (sha256 string, bytes int64, ok bool) {
-	sha256, bytes = f.container()
-	return sha256, bytes, sha256 != ""
+	if f.known == nil {
+		return "", 0, false
+	}
+	sha256, bytes = f.known.Container()
+	return sha256, bytes, true
 }
 
 // Place words errors of reading; those of this package have their place already.
@@ -165,8 +169,8 @@ func (f *File) Close() error {
 	if f.closer != nil {
 		errs = append(errs, f.closer.Close())
 	}
-	if f.hints != nil {
-		errs = append(errs, f.hints.Close())
+	if f.known != nil {
+		errs = append(errs, f.known.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,12 +1,15 @@
 package foreign
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 
 	"npack/pack"
+	"npack/pack/rows"
 	"npack/pack/safetensors"
 	"npack/ternary"
 )
@@ -17,7 +20,6 @@ type hf struct {
 	f      *safetensors.File
 	form   bitnetForm
 	used   map[string]bool
-	hints  *safetensors.File // or nil
 	tables *tableReport
 	near   *atomic.Int64
 }
@@ -70,10 +72,9 @@ func (f *File) openHF(path string) error {
 		return f.configError(filepath.Join(dir, configName), err)
 	}
 	lib := &hf{f: st, form: form, used: map[string]bool{}, tables: &f.tables, near: &f.near}
-	if err := lib.openHints(dir); err != nil {
+	if f.known, err = rows.Open(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f.hints = lib.hints
 	// A file may hold the embedding twice though its configuration ties them.
 	head := st.Tensor(hfName("output") + ".weight")
 	m.Tied = head == nil
@@ -237,9 +238,6 @@ func (h *hf) linear(name string, s ternary.Shape) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.hints, err = h.rowHints(name, s.Rows, true); err != nil {
-		return nil, err
-	}
 	scale, err := h.scale(name)
 	switch {
 	case err != nil:
@@ -303,8 +301,7 @@ func (h *hf) table(name string, s ternary.Shape) (source, error) {
 		return nil, err
 	}
 	x.report = h.tables
-	x.hints, err = h.rowHints(name, s.Rows, false)
-	return x, err
+	return x, nil
 }
 
 // floats is the source of a tensor of numbers, whose shape has been looked at.

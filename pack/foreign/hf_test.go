@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"npack/pack/native"
+	"npack/pack/rows"
 	"npack/pack/safetensors"
 	"npack/ternary"
 	"npack/ternary/ternarytest"
@@ -228,13 +229,13 @@ func TestStory(t *testing.T) {
 	for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
 		t.Run(d.String(), func(t *testing.T) {
 			dir := repository(t, config(&m.Config), expand(m, d))
-			var rows bytes.Buffer
+			var known bytes.Buffer
 			sum := fmt.Sprintf("%x", sha256.Sum256(b))
-			if err := WriteRows(&rows, m, sum, int64(len(b))); err != nil {
+			if err := rows.Write(t.Context(), &known, m, sum, int64(len(b))); err != nil {
 				t.Fatal(err)
 			}
 			if d == safetensors.F32 { // of bf16 the linears' magnitudes are others
-				write(t, filepath.Join(dir, RowsName), rows.Bytes())
+				write(t, filepath.Join(dir, rows.Name), known.Bytes())
 			}
 			f := open(t, dir, Options{})
 			got := container(t, f.Model())

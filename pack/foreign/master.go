@@ -56,7 +56,7 @@ func (x *master) prepare() error {
 	return x.err
 }
 
-func (x *master) matrix(m *ternary.Matrix, r0 int) error {
+func (x *master) matrix(m *ternary.Matrix, r0 int, k known) error {
 	if err := x.prepare(); err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func (x *master) matrix(m *ternary.Matrix, r0 int) error {
 			}
 		}
 		x.near.Add(near)
-		if err := putRow(m, r-r0, v, nil); err != nil {
+		if err := putRow(m, r-r0, v, k.scales, nil); err != nil {
 			return x.misfit(r, err)
 		}
 		return nil
 	})
 }
 
-func (x *master) table(m *ternary.Int8Matrix, r0 int) error {
+func (x *master) table(*ternary.Int8Matrix, int, known) error {
 	return x.wrong(pack.ErrUnsupported, -1, "an embedding of numbers to be made ternary", "a table of numbers", "")
 }
 

@@ -40,7 +40,7 @@ var spread = func() (t [256]uint64) {
 	return t
 }()
 
-func (x *packed) matrix(m *ternary.Matrix, r0 int) error {
+func (x *packed) matrix(m *ternary.Matrix, r0 int, _ known) error {
 	quarter := int(x.t.Shape[0])
 	step := max(1, pieceBytes/x.cols)
 	return parallel(quarter, step, func(from, to int) error {
@@ -117,7 +117,7 @@ func (x *packed) invalid(p, k int, row []byte) error {
 	panic("foreign: weights that were made differ from the source's")
 }
 
-func (x *packed) table(m *ternary.Int8Matrix, r0 int) error {
+func (x *packed) table(*ternary.Int8Matrix, int, known) error {
 	return x.wrong(pack.ErrUnsupported, -1, "a packed embedding", "a table of numbers", "")
 }
 

@@ -63,32 +63,62 @@ func tooMany(v []float32) *misfit {
 }
 
 // putRow writes v as row r of m: planes, magnitudes and their sums. Magnitudes
-// that a row does not use are the one it does; given, where not nil, are the ones
-// to use where they are v's. It then decodes what it has written and compares
-// each weight with v, bit for bit but for the sign of 0. m.Stride is a multiple
-// of 8.
-func putRow(m *ternary.Matrix, r int, v []float32, given *[2]float32) *misfit {
+// that a row does not use are the one it does. given says that m has magnitudes
+// for the row, to be kept where they are v's; br, where not nil, is its plane. It
+// then decodes what it has written and compares each weight with v, bit for bit
+// but for the sign of 0.
+func putRow(m *ternary.Matrix, r int, v []float32, given bool, br []byte) *misfit {
 	lo, hi, err := magnitudes(v)
 	if err != nil {
 		return err
 	}
-	if given != nil {
-		if a, b := math.Float32bits(given[0]), math.Float32bits(given[1]); fits(lo, a, b) && fits(hi, a, b) {
-			lo, hi = a, b
-		}
+	if a, b := math.Float32bits(m.SLo[r]), math.Float32bits(m.SHi[r]); given && fits(lo, a, b) && fits(hi, a, b) {
+		lo, hi = a, b
 	}
+	bp, bn, h := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
 	var sumLo, sumHi int
-	for at, c := r*m.Stride, 0; c < 8*m.Stride; at, c = at+8, c+64 {
-		p, n, h := planes(v[min(c, len(v)):min(c+64, len(v))], lo, hi)
-		binary.LittleEndian.PutUint64(m.BP[at:], p)
-		binary.LittleEndian.PutUint64(m.BN[at:], n)
-		binary.LittleEndian.PutUint64(m.BR[at:], h)
-		sumLo += bits.OnesCount64(p&^h) - bits.OnesCount64(n&^h)
-		sumHi += bits.OnesCount64(p&h) - bits.OnesCount64(n&h)
+	for c := 0; c < len(bp); c += 8 {
+		p, n, q := planes(v[min(8*c, len(v)):min(8*c+64, len(v))], lo, hi)
+		if br != nil {
+			q = word(br[c:])
+		}
+		putWord(bp[c:], p)
+		putWord(bn[c:], n)
+		putWord(h[c:], q)
+		sumLo += bits.OnesCount64(p&^q) - bits.OnesCount64(n&^q)
+		sumHi += bits.OnesCount64(p&q) - bits.OnesCount64(n&q)
 	}
 	m.SLo[r], m.SHi[r] = math.Float32frombits(lo), math.Float32frombits(hi)
-	m.RSLo[r], m.RSHi[r] = int32(sumLo), int32(sumHi)
+	if !given { // they came with the magnitudes
+		m.RSLo[r], m.RSHi[r] = int32(sumLo), int32(sumHi)
+	}
 	return checkRow(m, r, v)
+}
+
+func planeRow(plane []byte, m *ternary.Matrix, r int) []byte {
+	return plane[r*m.Stride : (r+1)*m.Stride]
+}
+
+// word returns the first 64 bits of b, or those that there are.
+func word(b []byte) (w uint64) {
+	if len(b) >= 8 {
+		return binary.LittleEndian.Uint64(b)
+	}
+	for i, x := range b {
+		w |= uint64(x) << (8 * i)
+	}
+	return w
+}
+
+// putWord sets the first 64 bits of b, or those that there are.
+func putWord(b []byte, w uint64) {
+	if len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, w)
+		return
+	}
+	for i := range b {
+		b[i] = byte(w >> (8 * i))
+	}
 }
 
 // fits reports whether magnitude a, if it is not 0, is one of two that are
@@ -120,8 +150,9 @@ func checkRow(m *ternary.Matrix, r int, v []float32) *misfit {
 		value[2] = 0
 	}
 	var bad uint32
-	for at, c := r*m.Stride, 0; c < len(v); at, c = at+8, c+64 {
-		p, n, h := binary.LittleEndian.Uint64(m.BP[at:]), binary.LittleEndian.Uint64(m.BN[at:]), binary.LittleEndian.Uint64(m.BR[at:])
+	bp, bn, br := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
+	for c := 0; c < len(v); c += 64 {
+		p, n, h := word(bp[c/8:]), word(bn[c/8:]), word(br[c/8:])
 		for _, f := range v[c:min(c+64, len(v))] {
 			b := math.Float32bits(f)
 			b &= -nonzero(b &^ signBit)

@@ -13,8 +13,16 @@ import (
 // source fills rows of a matrix or table with what a tensor of the file says.
 // Rows are those of m, which start at row r0 of the tensor.
 type source interface {
-	matrix(m *ternary.Matrix, r0 int) error
-	table(m *ternary.Int8Matrix, r0 int) error
+	matrix(m *ternary.Matrix, r0 int, k known) error
+	table(m *ternary.Int8Matrix, r0 int, k known) error
+}
+
+// known is what the file beside an exported container says of rows (package
+// rows): their scales and sums are then set already.
+type known struct {
+	scales  bool
+	br      []byte // the plane, if it is an unusual one
+	padding []byte // the values behind a table's columns, if they are not 0
 }
 
 // origin is a tensor of the file.
@@ -49,7 +57,6 @@ type values struct {
 	decode func(dst []float32, src []byte) // a row
 	narrow rounding                        // of the type that the values are stored as
 	order  func(r int) int                 // the file's row for row r, where it is another one; r without it
-	hints  *hints                          // or nil
 	report *tableReport                    // of tables
 }
 
@@ -84,18 +91,14 @@ func (x *values) each(r0, r1 int, do func(r int, v []float32) error) error {
 	})
 }
 
-func (x *values) matrix(m *ternary.Matrix, r0 int) error {
+func (x *values) matrix(m *ternary.Matrix, r0 int, k known) error {
 	return x.each(r0, r0+m.Rows, func(r int, v []float32) error {
-		h := x.hints.row(r)
-		var given *[2]float32
-		if h != nil {
-			given = &[2]float32{h.lo, h.hi}
+		var br []byte
+		if k.br != nil {
+			br = planeRow(k.br, m, r-r0)
 		}
-		if err := putRow(m, r-r0, v, given); err != nil {
+		if err := putRow(m, r-r0, v, k.scales, br); err != nil {
 			return x.misfit(r, err)
-		}
-		if h != nil {
-			m.RSLo[r-r0], m.RSHi[r-r0] = h.rsLo, h.rsHi
 		}
 		return nil
 	})
@@ -117,33 +120,35 @@ func (x *values) misfit(r int, e *misfit) error {
 			x.group, 2*int64(groups)*int64(x.rows)))
 }
 
-func (x *values) table(m *ternary.Int8Matrix, r0 int) error {
+func (x *values) table(m *ternary.Int8Matrix, r0 int, k known) error {
 	return x.each(r0, r0+m.Rows, func(r int, v []float32) error {
-		h := x.hints.row(r)
-		var given float32
-		if h != nil {
-			given = h.scale
+		i := r - r0
+		row := m.Q[i*m.Stride : (i+1)*m.Stride]
+		q, padding := row[:m.Cols], row[m.Cols:]
+		clear(padding)
+		for j := range padding[:min(len(padding), len(k.padding))] {
+			padding[j] = int8(k.padding[i*len(padding)+j])
 		}
-		row := m.Q[(r-r0)*m.Stride : (r-r0+1)*m.Stride]
-		clear(row[m.Cols:])
-		s, narrow, err := putTable(row[:m.Cols], v, given, x.narrow)
-		if err != nil {
-			if err.distinct == 0 {
-				return x.misfit(r, err)
-			}
-			if !x.report.round {
-				return x.wrong(pack.ErrUnsupported, r, fmt.Sprintf("%s (type %s)", err.found, x.form), err.expected,
-					fmt.Sprintf("the container's embeddings are int8 rows: a lossless one would need a table of 16-bit values, %d bytes more here; --round-embeddings takes the nearest int8 values and reports the error", int64(x.rows)*int64(x.cols)))
-			}
-			s = x.report.nearest(row[:m.Cols], v)
+		var given float32
+		if k.scales {
+			given = m.Scale[i]
+		}
+		s, narrow, err := putTable(q, v, given, x.narrow)
+		switch {
+		case err == nil:
+		case err.distinct == 0:
+			return x.misfit(r, err)
+		case !x.report.round:
+			return x.wrong(pack.ErrUnsupported, r, fmt.Sprintf("%s (type %s)", err.found, x.form), err.expected,
+				fmt.Sprintf("the container's embeddings are int8 rows: a lossless one would need a table of 16-bit values, %d bytes more here; --round-embeddings takes the nearest int8 values and reports the error", int64(x.rows)*int64(x.cols)))
+		default:
+			s = x.report.nearest(q, v)
 		}
 		if narrow {
 			x.report.narrow.Store(true)
 		}
-		m.Scale[r-r0] = s
-		m.WSum[r-r0] = int32(ternary.SumInt8(row[:m.Cols]))
-		if h != nil {
-			m.WSum[r-r0] = h.wsum
+		if m.Scale[i] = s; !k.scales {
+			m.WSum[i] = int32(ternary.SumInt8(q))
 		}
 		return nil
 	})

@@ -18,6 +18,7 @@ var rules = []struct{ pkg, may string }{
 	{"pack/coded", "ternary pack pack/native internal/machine"}, // a form of native
 	{"pack/fv5", "ternary pack pack/native gguf"},               // gives back the very container
 	{"pack/rows", "ternary pack pack/safetensors"},
+	{"pack/foreign", "ternary gguf pack pack/safetensors pack/rows pack/fv5"}, // fv5 words errors of gguf
 	{"pack/...", "ternary pack gguf internal/outfile"},
 	{"runtime/reference", "ternary runtime/backend"},
 	{"runtime/backend", "ternary"},

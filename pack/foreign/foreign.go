@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 
@@ -27,16 +28,19 @@ import (
 // File is an open model of another program. It is valid until Close; its files
 // must not be changed meanwhile.
 type File struct {
-	name    string
-	form    string
-	size    int64
-	model   ternary.Model
-	sources map[string]source // by [ternary.Tensor.Name]
-	dropped []Dropped
-	closer  io.Closer
-	known   *rows.File // or nil
-	tables  tableReport
-	near    atomic.Int64
+	name string
+	form string
+	dir  string
+	// repository says that the files in dir are parts of the source.
+	repository bool
+	size       int64
+	model      ternary.Model
+	sources    map[string]source // by [ternary.Tensor.Name]
+	dropped    []Dropped
+	closer     io.Closer
+	known      *rows.File // or nil
+	tables     tableReport
+	near       atomic.Int64
 }
 
 // Dropped is something of the source that the container does not hold.
@@ -113,6 +117,23 @@ func (f *File) Form() string { return f.form }
 
 // Size is the length of the source's files with weights in bytes.
 func (f *File) Size() int64 { return f.size }
+
+// Dir is the directory of the files that lie beside the source.
+func (f *File) Dir() string { return f.dir }
+
+// SideFiles returns those of the named files that lie beside the source and
+// belong to it: beside safetensors. A GGUF file has all in itself.
+func (f *File) SideFiles(names []string) (found []string) {
+	if !f.repository {
+		return nil
+	}
+	for _, name := range names {
+		if st, err := os.Stat(filepath.Join(f.dir, name)); err == nil && st.Mode().IsRegular() {
+			found = append(found, name)
+		}
+	}
+	return found
+}
 
 // Dropped lists what the container will not hold.
 func (f *File) Dropped() []Dropped { return f.dropped }

@@ -2,6 +2,7 @@ package foreign
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"npack/gguf"
@@ -42,7 +43,7 @@ func (f *File) openGGUF(path string) error {
 
 // readGGUF makes the model of an open file.
 func (f *File) readGGUF(g *gguf.File) error {
-	f.closer, f.size, f.form = g, g.Length(), "GGUF"
+	f.closer, f.size, f.form, f.dir = g, g.Length(), "GGUF", filepath.Dir(f.name)
 	c := &f.model.Config
 	lib := &ggufFile{g: g, c: c, byName: map[string]*gguf.Tensor{}, used: map[string]bool{}, tables: &f.tables}
 	for i := range g.Tensors {

@@ -56,6 +56,7 @@ func (f *File) openHF(path string) error {
 	}
 	f.closer, f.size, f.form = st, st.Size(), "Hugging Face safetensors"
 	dir := filepath.Dir(st.Files()[0])
+	f.dir, f.repository = dir, true
 	config, err := readConfig(dir)
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ type access struct {
 	shared bool
 	reduce func(old, v uint32) uint32 // red
 	size   uint64                     // bytes of an element
+	wide   bool                       // registers of 64 bits
 	ext    func(uint64) uint64        // a loaded element as a register
 	base   int
 	disp   uint64
@@ -84,8 +85,6 @@ func (k *kernel) memory(s *statement) (func(w *warp, m uint32), error) {
 		return nil, fmt.Errorf("unknown form")
 	}
 	a.size = width(ty) / 8
-	low := cut("b" + strconv.Itoa(int(min(64, max(32, a.size*8))))) // what a register keeps
-	a.ext = func(v uint64) uint64 { return low(as(v)) }
 	ref, regs := s.args[0], s.args[1]
 	if a.load {
 		ref, regs = regs, ref
@@ -122,7 +121,13 @@ func (k *kernel) memory(s *statement) (func(w *warp, m uint32), error) {
 			return nil, err
 		}
 		a.regs = append(a.regs, i)
+		a.wide = k.program.regs[strings.TrimSpace(r)]
 	}
+	low := cut("b32")
+	if a.wide { // a signed element fills all of the register
+		low = cut("b64")
+	}
+	a.ext = func(v uint64) uint64 { return low(as(v)) }
 	if len(a.regs) != count || a.size < 4 && !a.load {
 		return nil, fmt.Errorf("unknown form")
 	}
@@ -211,7 +216,7 @@ func (a *access) run(w *warp, m uint32) {
 			switch {
 			case a.reduce != nil:
 				binary.LittleEndian.PutUint32(p, a.reduce(binary.LittleEndian.Uint32(p), uint32(*v)))
-			case a.load && a.size == 4:
+			case a.load && a.size == 4 && !a.wide:
 				*v = uint64(binary.LittleEndian.Uint32(p))
 			case a.load:
 				*v = a.ext(element(p, a.size))
@@ -231,6 +236,8 @@ func element(p []byte, size uint64) uint64 {
 		return uint64(p[0])
 	case 2:
 		return uint64(binary.LittleEndian.Uint16(p))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(p))
 	}
 	return binary.LittleEndian.Uint64(p)
 }

@@ -5,8 +5,25 @@ import (
 
 	"npack/gpu"
 	"npack/gpu/gputest"
+	"npack/internal/simulation"
 	"npack/runtime/backend/backendtest"
 )
+
+// newBackend returns a backend on d that has proven itself. At the end of the test
+// nothing may be left on d.
+func newBackend(t testing.TB, d gpu.Device, of *gputest.Device) *gpu.Backend {
+	t.Helper()
+	b, err := gpu.New("plain", d, gpu.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if of.Buffers() != 0 || of.Taken != 0 {
+			t.Errorf("%d buffers, %d bytes, were not freed", of.Buffers(), of.Taken)
+		}
+	})
+	return b
+}
 
 // TestConformance runs the suite on the card in plain Go, as one of each
 // generation: they differ in their kernels.
@@ -14,16 +31,23 @@ func TestConformance(t *testing.T) {
 	for name, capability := range map[string]int{"sm_70": 70, "sm_80": 80, "sm_100": 100} {
 		t.Run(name, func(t *testing.T) {
 			d := gputest.New(capability)
-			b, err := gpu.New("plain", d, gpu.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			backendtest.Run(t, b)
-			t.Cleanup(func() {
-				if d.Buffers() != 0 {
-					t.Errorf("%d buffers, %d bytes, were not freed", d.Buffers(), d.Taken)
-				}
-			})
+			backendtest.Run(t, newBackend(t, d, d))
 		})
 	}
+}
+
+// TestConformanceRecorded: the same on a card that records what decoding repeats.
+func TestConformanceRecorded(t *testing.T) {
+	d := &gputest.Recorder{Device: gputest.New(89)}
+	t.Cleanup(func() {
+		if d.Plays < 100 || d.Open != 0 {
+			t.Errorf("%d recordings played %d times, %d left open", d.Records, d.Plays, d.Open)
+		}
+	})
+	backendtest.Run(t, newBackend(t, d, d.Device))
+}
+
+func TestSimulationBits(t *testing.T) {
+	d := gputest.New(89)
+	simulation.Run(t, newBackend(t, d, d), 1)
 }

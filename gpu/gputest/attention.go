@@ -3,6 +3,7 @@ package gputest
 import (
 	"math"
 
+	"npack/gpu"
 	"npack/gpu/kernels"
 	"npack/runtime/reference"
 )
@@ -208,41 +209,6 @@ func probe(c *call) {
 	a, b, x, y, n := c.bytes(0), c.bytes(1), c.bytes(2), c.bytes(3), c.num(4)
 	c.wantGrid(divUp(n, 128), 1, 1)
 	for i := range n {
-		y.setU32(i, Operate(c.num(5), a.u32(i), b.u32(i), x.u32(i)))
+		y.setU32(i, gpu.Operate(c.num(5), a.u32(i), b.u32(i), x.u32(i)))
 	}
-}
-
-// Operate is the definition of the kernel probe.
-func Operate(op int, a, b, c uint32) uint32 {
-	f := math.Float32frombits
-	bits := math.Float32bits
-	switch op {
-	case kernels.ProbeMulAdd:
-		return bits(add(mul(f(a), f(b)), f(c)))
-	case kernels.ProbeRecip:
-		return bits(reference.Recip(f(a)))
-	case kernels.ProbeRSqrt:
-		return bits(reference.RSqrt(f(a)))
-	case kernels.ProbeExp:
-		return bits(reference.Exp(f(a)))
-	case kernels.ProbeSiLU:
-		return bits(reference.SiLU(f(a)))
-	case kernels.ProbeI64:
-		return bits(float32(int64(uint64(b)<<32 | uint64(a))))
-	case kernels.ProbeDP4A:
-		sum := int32(c)
-		for i := range 4 {
-			sum += int32(int8(a>>(8*i))) * int32(int8(b>>(8*i)))
-		}
-		return uint32(sum)
-	case kernels.ProbeToHalf:
-		return uint32(reference.F32toF16(f(a)))
-	case kernels.ProbeFromHalf:
-		return bits(reference.F16toF32(uint16(a)))
-	case kernels.ProbeRound:
-		return uint32(int32(math.RoundToEven(float64(f(a)))))
-	case kernels.ProbeKeep:
-		return bits(reference.Keep(f(a), 50))
-	}
-	return 0
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"npack/gpu"
 )
@@ -167,4 +168,82 @@ func (m mem) floats(i, n int) []float32 {
 		x[j] = m.f32(i + j)
 	}
 	return x
+}
+
+// Recorder is a [Device] that records, and a thread's owner: [gpu.Recorder] and
+// [gpu.Owner].
+type Recorder struct {
+	*Device
+	Records, Plays int
+	Open           int // recordings that were not closed
+
+	into *Recording
+	busy bool
+}
+
+// Recording implements [gpu.Recording].
+type Recording struct {
+	d        *Recorder
+	launches []gpu.Launch
+}
+
+// Do implements [gpu.Owner].
+func (d *Recorder) Do(f func() error) error {
+	if d.busy {
+		panic("gputest: Do within Do")
+	}
+	d.busy = true
+	defer func() { d.busy = false }()
+	return f()
+}
+
+// Record implements [gpu.Recorder].
+func (d *Recorder) Record(f func() error) (gpu.Recording, error) {
+	if err := d.fail("record"); err != nil {
+		return nil, err
+	}
+	r := &Recording{d: d}
+	d.into = r
+	err := f()
+	d.into = nil
+	if err != nil {
+		return nil, err
+	}
+	d.Records++
+	d.Open++
+	return r, nil
+}
+
+// Launch implements [gpu.Device].
+func (d *Recorder) Launch(l *gpu.Launch) error {
+	if !d.busy {
+		panic("gputest: a launch outside Do")
+	}
+	if d.into == nil {
+		return d.Device.Launch(l)
+	}
+	c := *l
+	c.Args = slices.Clone(l.Args)
+	d.into.launches = append(d.into.launches, c)
+	return nil
+}
+
+// Play implements [gpu.Recording].
+func (r *Recording) Play() error {
+	if r.launches == nil {
+		panic("gputest: a closed recording is played")
+	}
+	r.d.Plays++
+	for i := range r.launches {
+		if err := r.d.Device.Launch(&r.launches[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements [gpu.Recording].
+func (r *Recording) Close() {
+	r.d.Open--
+	r.launches = nil
 }

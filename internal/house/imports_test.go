@@ -28,13 +28,15 @@ var rules = []struct{ pkg, may string }{
 	{"runtime/engine", "ternary runtime/backend runtime/tokenizer"},
 	{"runtime/identity", "ternary runtime/backend runtime/engine"},
 	{"cpu/...", "ternary runtime/backend runtime/reference"},
-	{"cuda/...", "ternary runtime/backend runtime/reference"},
-	{"metal/...", "ternary runtime/backend runtime/reference"},
+	{"gpu/kernels", "ternary"},
+	{"gpu", "ternary runtime/backend runtime/reference gpu/kernels"},
+	{"gpu/...", "gpu gpu/kernels runtime/backend runtime/reference"},
+	{"cuda/...", "gpu gpu/kernels runtime/backend"},
 	{"testdata/...", ""},
 	{"internal/simulation", "ternary pack/native runtime/backend testdata/..."},
 	{"internal/...", "ternary/... pack/... runtime/... internal/... gguf"},
 	{"cmd/npack", "ternary gguf pack/... runtime/backend internal/... testdata/..."},
-	{"cmd/nrun", "ternary gguf pack/... runtime/... cpu/... cuda/... metal/... internal/... testdata/..."},
+	{"cmd/nrun", "ternary gguf pack/... runtime/... cpu/... gpu cuda/... internal/... testdata/..."},
 }
 
 // matches reports whether pkg fits pattern.

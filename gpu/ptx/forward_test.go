@@ -1,0 +1,95 @@
+package ptx_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"npack/gpu"
+	"npack/gpu/ptx"
+	"npack/internal/simulation"
+	"npack/runtime/backend"
+	"npack/runtime/reference"
+	"npack/ternary"
+	"npack/testdata/story"
+)
+
+// eachDevice runs a test on the kernels of each generation, with and without
+// flushing subnormals, of which there are none.
+func eachDevice(t *testing.T, test func(t *testing.T, d *ptx.Device)) {
+	for _, capability := range []int{70, 80, 100} {
+		for _, flush := range []bool{false, true} {
+			t.Run(fmt.Sprintf("sm_%d, flush %t", capability, flush), func(t *testing.T) {
+				t.Parallel()
+				if testing.Short() && (flush || capability == 100) {
+					t.Skip("long")
+				}
+				d, err := ptx.New(capability)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.Flush = flush
+				test(t, d)
+				if d.Subnormals != 0 {
+					t.Errorf("%d subnormals", d.Subnormals)
+				}
+			})
+		}
+	}
+}
+
+// TestProof: the start-up probe on the shipped kernels, which are all operations of
+// NUMERICS.md and forward passes of a tiny model of each topology.
+func TestProof(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *ptx.Device) {
+		if _, err := gpu.New("ptx", d, gpu.Options{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStory: the story model's logits of a prompt and of tokens after it, one by
+// one, are the reference's.
+func TestStory(t *testing.T) {
+	m := simulation.Open(t, story.Container)
+	tr := simulation.Trajectories(t, story.Trajectories)[0]
+	ids := append(tr.PromptIDs[:len(tr.PromptIDs):len(tr.PromptIDs)], tr.IDs[:2]...)
+	want := logits(t, reference.Backend{}, m, ids, len(tr.PromptIDs))
+	eachDevice(t, func(t *testing.T, d *ptx.Device) {
+		b, err := gpu.New("ptx", d, gpu.Options{Unproven: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := logits(t, b, m, ids, len(tr.PromptIDs))
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("logit %d of row %d is %g, want %g", i%m.Vocab, i/m.Vocab, got[i], want[i])
+			}
+		}
+	})
+}
+
+// logits are those after the prompt and after each token behind it.
+func logits(t *testing.T, b backend.Backend, m *ternary.Model, ids []int32, prompt int) []float32 {
+	t.Helper()
+	in, err := b.Load(context.Background(), m, backend.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	seq, err := in.NewSequence(len(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seq.Close()
+	out := make([]float32, (len(ids)-prompt+1)*m.Vocab)
+	for i, n := 0, prompt; i*m.Vocab < len(out); i, n = i+1, n+1 {
+		r := backend.Run{Seq: seq, Tokens: ids[seq.Len():n], Logits: out[i*m.Vocab : (i+1)*m.Vocab]}
+		r.Want = []int{len(r.Tokens) - 1}
+		if err := in.Forward(context.Background(), []backend.Run{r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}

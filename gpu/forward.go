@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"encoding/binary"
-
 	"npack/gpu/kernels"
 	"npack/runtime/backend"
 	"npack/ternary"
@@ -32,13 +30,6 @@ func (in *instance) fault(code int) error {
 		return backend.Overflow(-1, "output_norm")
 	}
 	return backend.Overflow(layer, faultNames[code%faultPlaces])
-}
-
-// clearFault makes place for the next.
-func (in *instance) clearFault() error {
-	b := in.pass.host[:4]
-	binary.LittleEndian.PutUint32(b, noFault)
-	return in.pass.dev.Upload(in.scratch.buf, in.scratch.output.off, b)
 }
 
 // body launches the layers, for p.columns.

@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
@@ -29,6 +28,7 @@ type pass struct {
 	segments []segment
 	wanted   []int  // of columns, those whose logits are wanted
 	host     []byte // what is uploaded and downloaded
+	faulty   bool   // the device's fault is another than noFault
 
 	// The token and position that the last pass left in scratch.input: those that
 	// follow its own, of its sequence. seq is nil if they are not there.
@@ -193,6 +193,12 @@ func (in *instance) input() error {
 		return nil
 	}
 	p.next.seq = nil
+	if p.faulty {
+		if err := p.dev.Upload(in.scratch.buf, in.scratch.output.off, binary.LittleEndian.AppendUint32(p.host[:0], noFault)); err != nil {
+			return err
+		}
+		p.faulty = false
+	}
 	b := p.host[:0]
 	for _, c := range p.columns {
 		b = binary.LittleEndian.AppendUint32(b, uint32(c.ID))
@@ -223,7 +229,8 @@ func (in *instance) output(wanted []int) error {
 		return err
 	}
 	if code := binary.LittleEndian.Uint32(b); code != noFault {
-		return errors.Join(in.fault(int(code)), in.clearFault())
+		p.faulty = true
+		return in.fault(int(code))
 	}
 	if p.k > 0 {
 		for b = b[outputHead:]; len(b) > 0; b = b[8:] {

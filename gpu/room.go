@@ -17,7 +17,8 @@ func (in *instance) reserve(n int) error {
 	}
 	t.buf = buf
 	in.scratch = t
-	return in.clearFault()
+	in.pass.faulty = true
+	return nil
 }
 
 // reservePartials makes room for attention of n columns over so many chunks.
@@ -43,6 +44,7 @@ func (in *instance) growRotary(n int) error {
 	}
 	n = steps(n) * step
 	in.rope.Grow(n)
+	in.ropeOnCard = 0
 	size := in.rotaryBytes(n)
 	for _, t := range []struct {
 		buf  *Buffer

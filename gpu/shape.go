@@ -281,9 +281,14 @@ func (s *shape) rotaryBytes(positions int) int64 {
 	return int64(positions) * int64(s.c.RotaryDims/2) * 4
 }
 
-// Plan implements [backend.Planner]: the sums of what is allocated, which a test
-// compares.
-func (b *Backend) Plan(m *ternary.Model, o backend.Options, context, columns int) (mem backend.Memory) {
+// Plan implements [backend.Planner].
+func (b *Backend) Plan(m *ternary.Model, o backend.Options, context, columns int) backend.Memory {
+	return Plan(m, o, context, columns)
+}
+
+// Plan is [backend.Planner]'s, for any device: the sums of what is allocated there,
+// which a test compares.
+func Plan(m *ternary.Model, o backend.Options, context, columns int) (mem backend.Memory) {
 	if o.Activations == 0 {
 		o.Activations = backend.Exact
 	}
@@ -306,10 +311,10 @@ func (b *Backend) Plan(m *ternary.Model, o backend.Options, context, columns int
 		values, scales := s.cacheBytes(steps(context))
 		mem.Cache = int64(c.Layers+1) * (values + scales) // one layer is there twice while it grows
 	}
-	n := room(min(columns, maxColumns))
+	columns = min(columns, maxColumns)
 	chunks := steps(context) * step / kernels.Chunk
-	_, buffers := s.placeScratch(n)
-	_, partials := s.placePartial(s.round(n, max(1, chunks)), chunks)
+	_, buffers := s.placeScratch(room(columns))
+	_, partials := s.placePartial(s.round(columns, max(1, chunks)), chunks)
 	mem.Buffers = buffers + partials + 2*s.rotaryBytes(steps(context)*step)
 	return mem
 }

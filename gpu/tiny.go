@@ -111,7 +111,7 @@ func (b *Backend) tiny(t *tinyModel) (line string, err error) {
 	}
 	for i := range want {
 		if g, w := math.Float32bits(got[i]), math.Float32bits(want[i]); g != w {
-			return fmt.Sprintf("arch %d, %s, %s cache: logit %d of pass %d is %08x, not %08x", int(t.arch), t.Activations, t.KV, i%m.Vocab, i/m.Vocab, g, w), nil
+			return fmt.Sprintf("arch %d, %s, %s cache: logit %d of token %d is %08x, not %08x", int(t.arch), t.Activations, t.KV, i%m.Vocab, i/m.Vocab, g, w), nil
 		}
 	}
 	last, top := want[len(want)-m.Vocab:], 0
@@ -126,8 +126,8 @@ func (b *Backend) tiny(t *tinyModel) (line string, err error) {
 	return "", nil
 }
 
-// run returns the last logits of each pass over text and, of a [backend.Ranker],
-// the greedy choice after it.
+// run returns all logits of text and, of a [backend.Ranker], the greedy choice
+// after it.
 func (t *tinyModel) run(b backend.Backend, m *ternary.Model, text []int32) (logits []float32, best backend.Ranked, err error) {
 	ctx := context.Background()
 	in, err := b.Load(ctx, m, t.Options)
@@ -140,10 +140,13 @@ func (t *tinyModel) run(b backend.Backend, m *ternary.Model, text []int32) (logi
 		return nil, best, err
 	}
 	defer seq.Close()
-	logits = make([]float32, len(tinyRuns)*m.Vocab)
+	logits = make([]float32, len(text)*m.Vocab)
 	at := 0
-	for i, n := range tinyRuns {
-		r := backend.Run{Seq: seq, Tokens: text[at : at+n], Want: []int{n - 1}, Logits: logits[i*m.Vocab : (i+1)*m.Vocab]}
+	for _, n := range tinyRuns {
+		r := backend.Run{Seq: seq, Tokens: text[at : at+n], Logits: logits[at*m.Vocab : (at+n)*m.Vocab]}
+		for i := range n {
+			r.Want = append(r.Want, i)
+		}
 		if err := in.Forward(ctx, []backend.Run{r}); err != nil {
 			return nil, best, err
 		}

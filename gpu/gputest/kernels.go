@@ -71,20 +71,24 @@ func norm(x []float32, g mem, inv, eps float32) {
 	}
 }
 
-// setDigits writes the fixed-point form of column i. Its digits lie side by side,
-// which is not the layout of the cards' kernels: none but these reads them.
-func (c *call) setDigits(i int, x []float32, digits, scales, faults mem, tiles, planes, flags, code int) {
+// setDigits writes the fixed-point form of column i, whose largest magnitude has
+// the bits most. Its digits lie side by side, which is not the layout of the cards'
+// kernels: none but these reads them.
+func (c *call) setDigits(i int, x []float32, most uint32, digits, scales, faults mem, tiles, planes, flags, code int) {
 	q := make([]int32, len(x))
-	var scale float32
-	var ok bool
-	if flags&kernels.QuantBitNet != 0 {
-		scale, ok = reference.QuantizeBitNet(q, x)
-	} else {
-		scale, ok = reference.Quantize(q, x, backend.Activations(planes))
-	}
-	if !ok {
+	m, scale := math.Float32frombits(most), float32(1)
+	switch {
+	case !finite(m):
 		fault(faults, code)
 		return
+	case flags&kernels.QuantBitNet != 0:
+		scale = reference.QuantizeInt8(q, x, max(m, 1e-5))
+	case m >= 0x1p-40:
+		var up float32
+		up, scale = reference.FixedScale(m, backend.Activations(planes))
+		for j, v := range x {
+			q[j] = int32(math.RoundToEven(float64(v) * float64(up)))
+		}
 	}
 	scales.setF32(i, scale)
 	to := digits[i*planes*tiles*kernels.TileCols:][:planes*tiles*kernels.TileCols]
@@ -108,7 +112,7 @@ func normQuant(c *call) {
 		}
 		v := x.floats(from*stride, n)
 		norm(v, g, c.real(10), c.real(11))
-		c.setDigits(i, v, digits, scales, faults, tiles, planes, flags, code)
+		c.setDigits(i, v, largestOf(v), digits, scales, faults, tiles, planes, flags, code)
 		largest.setU32(i, 0)
 	}
 }
@@ -118,14 +122,16 @@ func quant(c *call) {
 	n, tiles, stride, planes, flags, code := c.num(5), c.num(6), c.num(7), c.num(8), c.num(9), c.num(10)
 	c.wantGrid(divUp(tiles, 4), c.grid(1), 1)
 	for i := range c.grid(1) {
-		v := x.floats(i*stride, n)
-		var most uint32
-		for _, f := range v {
-			most = max(most, math.Float32bits(f)&^(1<<31))
-		}
-		c.must(most == largest.u32(i), "largest magnitude")
-		c.setDigits(i, v, digits, scales, faults, tiles, planes, flags, code)
+		c.setDigits(i, x.floats(i*stride, n), largest.u32(i), digits, scales, faults, tiles, planes, flags, code)
 	}
+}
+
+// largestOf returns the bits of the largest magnitude in x, NaN above all.
+func largestOf(x []float32) (most uint32) {
+	for _, v := range x {
+		most = max(most, math.Float32bits(v)&^(1<<31))
+	}
+	return most
 }
 
 // columnOf returns the fixed-point activations of column i.

@@ -116,19 +116,9 @@ func (in *instance) quantFlags() int {
 	return flags
 }
 
-// kernel is the one of four that runs the linears of the pass. All give the same
-// bits; kernels.k says where each is at home.
+// kernel is the one that runs the linears of the pass.
 func (in *instance) kernel() string {
-	n, capability := len(in.pass.columns), in.b.info.Capability
-	switch {
-	case n <= bitsColumns && kernels.HasBits(capability):
-		return "tern_bits"
-	case !kernels.HasMMA(capability):
-		return "tern_dot"
-	case n <= 8:
-		return "tern_mma"
-	}
-	return "tern_many"
+	return kernels.Linear(in.b.info.Capability, len(in.pass.columns), in.planes)
 }
 
 // linear launches a linear of a layer for all columns of the pass.
@@ -208,9 +198,9 @@ func (in *instance) logits(first, n int) {
 		in.at(t.x), h.norm.in(h.buf), list, in.at(t.digits), in.at(t.scales), in.at(t.largest), in.at(t.output),
 		num(c.Hidden), num(h.tiles), num(c.Hidden), real(in.invHidden), real(c.RMSEps),
 		num(in.headPlanes), num(kernels.QuantList), num(c.Layers*faultPlaces))
-	kernel, gy := "head_dot", n
-	if n > 2 && kernels.HasMMA(in.b.info.Capability) {
-		kernel, gy = "head_mma", divUp(n*in.headPlanes, 24)
+	kernel, gy := kernels.Head(in.b.info.Capability, n), n
+	if kernel == "head_mma" {
+		gy = divUp(n*in.headPlanes, 24)
 	}
 	p.launch(kernel, h.strips, gy, 1,
 		h.rows.in(h.buf), h.scales.in(h.buf), in.at(t.digits), in.at(t.scales), in.at(t.logits),

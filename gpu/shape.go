@@ -222,9 +222,6 @@ type scratch struct {
 // outputHead is the number of bytes before the ranked tokens in scratch.output.
 const outputHead = 16
 
-// bitsColumns is the most columns whose activations are given as bits.
-const bitsColumns = 2
-
 func (s *shape) placeScratch(room int) (scratch, int64) {
 	c, n := s.c, int64(room)
 	tiles := kernels.Tiles(max(c.Hidden, c.QDim(), c.Intermediate))
@@ -235,7 +232,7 @@ func (s *shape) placeScratch(room int) (scratch, int64) {
 		x:     at.place(4 * n * int64(c.Hidden)),
 		y:     at.place(4 * n * int64(s.yStride)),
 		heads: at.place(4 * n * int64(c.Heads) * int64(s.headPad)),
-		digits: at.place(max(kernels.DigitsBytes(room, s.planes, tiles), kernels.BitsBytes(bitsColumns, s.planes, tiles),
+		digits: at.place(max(kernels.DigitsBytes(room, s.planes, tiles), kernels.BitsBytes(1, s.planes, tiles),
 			kernels.DigitsBytes(headColumns, s.headPlanes, kernels.Tiles(c.Hidden)))),
 		scales:  at.place(4 * n),
 		largest: at.place(4 * n),

@@ -1,20 +1,33 @@
 //go:build gpu && linux && (amd64 || arm64)
 
-package cuda
+package cuda_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
+	"npack/cuda"
 	"npack/gpu"
-	"npack/internal/simulation"
 	"npack/runtime/backend/backendtest"
 )
 
-// backendOf returns the backend on the card there is.
-func backendOf(t *testing.T) *gpu.Backend {
+// backendOn opens a card as a backend, or skips the test. It is closed when the
+// test ends.
+func backendOn(t testing.TB) *gpu.Backend {
 	t.Helper()
-	d := open(t)
-	t.Cleanup(func() { d.Close() })
+	d, err := cuda.Open(cuda.Any)
+	if errors.Is(err, cuda.ErrUnavailable) {
+		t.Skipf("%v (make gpu-proof runs this on a driver of its own)", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	b, err := gpu.New("cuda", d, gpu.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -22,15 +35,29 @@ func backendOf(t *testing.T) *gpu.Backend {
 	return b
 }
 
-// TestConformance proves the kernels and all that launches them to the
-// reference's bits, on the card there is.
-func TestConformance(t *testing.T) { backendtest.Run(t, backendOf(t)) }
+// TestConformance runs the suite on the card there is or, on the project's own
+// driver, on cards of each generation in each order of threads.
+func TestConformance(t *testing.T) {
+	each(t, func(t *testing.T) { backendtest.Run(t, backendOn(t)) })
+}
 
-// TestSimulationBits does with the story models.
-func TestSimulationBits(t *testing.T) {
-	prompts := 24
-	if testing.Short() {
-		prompts = 1
+// each runs a test on the card there is, or on the fake's.
+func each(t *testing.T, run func(t *testing.T)) {
+	f := cuda.Fake()
+	if f == nil {
+		run(t)
+		return
 	}
-	simulation.Run(t, backendOf(t), prompts)
+	for _, capability := range []int{70, 89, 100} {
+		for order, name := range []string{"forward", "reverse", "random"} {
+			t.Run(fmt.Sprintf("sm_%d/%s", capability, name), func(t *testing.T) {
+				f.Set(t, "capability", capability)
+				f.Set(t, "order", order)
+				run(t)
+				if f.Get("held") != 0 || f.Get("leaked") != 0 {
+					t.Errorf("left behind: %d held, %d leaked", f.Get("held"), f.Get("leaked"))
+				}
+			})
+		}
+	}
 }

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unsafe"
-
-	"github.com/ebitengine/purego"
 
 	"npack/gpu"
 )
@@ -29,28 +26,14 @@ func open(t testing.TB) *Device {
 	return d
 }
 
-// fake is the project's own driver (cuda/_fake).
-type fake struct {
-	t        testing.TB
-	set, get uintptr
-}
-
-// openFake skips the test where the driver is a real one. When the test ends, all
-// that was set is undone, and nothing may be left on the card.
+// openFake skips the test where the driver is a real one. When the test ends,
+// nothing may be left on the card.
 func openFake(t testing.TB) *fake {
 	t.Helper()
 	open(t).Close()
-	h, err := openLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fake{t: t}
-	if f.set, err = findSymbol(h, "fakecuda_set"); err != nil {
+	f := Fake()
+	if f == nil {
 		t.Skip("this driver is a real one: its errors cannot be ordered")
-	}
-	f.get, err = findSymbol(h, "fakecuda_get")
-	if err != nil {
-		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if f.Get("held") != 0 || f.Get("leaked") != 0 {
@@ -60,27 +43,9 @@ func openFake(t testing.TB) *fake {
 	return f
 }
 
-// Set sets one of the settings of libcuda.cpp until the test ends.
-func (f *fake) Set(name string, v int) {
-	before := f.Get(name)
-	f.write(name, v)
-	f.t.Cleanup(func() { f.write(name, before) })
-}
-
-func (f *fake) write(name string, v int) {
-	text := append([]byte(name), 0)
-	purego.SyscallN(f.set, uintptr(unsafe.Pointer(&text[0])), uintptr(v))
-}
-
-func (f *fake) Get(name string) int {
-	text := append([]byte(name), 0)
-	r, _, _ := purego.SyscallN(f.get, uintptr(unsafe.Pointer(&text[0])))
-	return int(r)
-}
-
 func TestCards(t *testing.T) {
 	f := openFake(t)
-	f.Set("cards", 2)
+	f.Set(t, "cards", 2)
 	cards, err := Cards()
 	if err != nil || len(cards) != 2 || cards[1].Index != 1 || cards[1].Bus != "0000:02:00.0" || cards[1].Driver != "12.4" ||
 		cards[1].Capability != 89 || cards[1].Processors != 58 || cards[1].Total != 8<<30 || cards[1].Bandwidth() < 300e9 {
@@ -100,7 +65,7 @@ func TestCards(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	f.Set("cards", 0)
+	f.Set(t, "cards", 0)
 	if _, err := Cards(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("no card: %v", err)
 	}
@@ -231,7 +196,7 @@ func TestErrors(t *testing.T) {
 		{"fail_call", 5, gpu.ErrLost, "ILLEGAL_ADDRESS", true},
 	} {
 		d := open(t)
-		f.Set(c.set, c.n)
+		f.Set(t, c.set, c.n)
 		use := func() error {
 			b, err := d.Alloc(100)
 			if err != nil {
@@ -250,7 +215,7 @@ func TestErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.text) || c.kind != nil && !errors.Is(err, c.kind) {
 			t.Errorf("%s %d: %v", c.set, c.n, err)
 		}
-		f.Set("memory", 8<<30)
+		f.Set(t, "memory", 8<<30)
 		if again := use(); c.lost && !errors.Is(again, gpu.ErrLost) || !c.lost && again != nil {
 			t.Errorf("%s %d: afterwards %v", c.set, c.n, again)
 		}
@@ -261,10 +226,10 @@ func TestErrors(t *testing.T) {
 	}
 	// All that Open does may fail, and leaves nothing.
 	for n := 1; ; n++ {
-		f.Set("fail_call", n)
+		f.Set(t, "fail_call", n)
 		d, err := Open(Any)
 		if err == nil {
-			f.Set("fail_call", 0)
+			f.Set(t, "fail_call", 0)
 			d.Close()
 			if n < 20 {
 				t.Errorf("Open makes %d calls", n)
@@ -275,12 +240,12 @@ func TestErrors(t *testing.T) {
 			t.Errorf("call %d of Open: %v", n, err)
 		}
 	}
-	f.Set("fail_compile", 1)
+	f.Set(t, "fail_compile", 1)
 	if _, err := Open(Any); err == nil || !strings.Contains(err.Error(), "compiling the kernels for sm_89: CUDA_ERROR_INVALID_PTX (218): ptxas application") {
 		t.Errorf("compiler: %v", err)
 	}
-	f.Set("fail_compile", 0)
-	f.Set("capability", 61)
+	f.Set(t, "fail_compile", 0)
+	f.Set(t, "capability", 61)
 	if _, err := Open(Any); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("an old card: %v", err)
 	}
@@ -379,7 +344,7 @@ func BenchmarkLaunch(b *testing.B) {
 	if d := open(b); d != nil {
 		d.Close()
 	}
-	openFake(b).Set("noop", 1)
+	openFake(b).Set(b, "noop", 1)
 	d := open(b)
 	defer d.Close()
 	buf, err := d.Alloc(100)

@@ -113,16 +113,11 @@ simt_switch:
 
 namespace {
 
-void suspend(State s, int line) {
-  Fiber& f = fibers[tid];
-  f.state = s;
-  f.line = line;
-  simt_switch(&f.sp, scheduler);
-}
-
 void entry() {
   running->fn(arguments);
-  suspend(DONE, 0);
+  Fiber& f = fibers[tid];
+  f.state = DONE;
+  simt_switch(&f.sp, scheduler);
   abort();
 }
 
@@ -171,18 +166,40 @@ void arrange(uint32_t* v, uint32_t n, uint32_t first) {
     }
 }
 
+uint32_t turn[32], turns, next;  // the lanes of the running warp, in their order
+
+// nextLane returns the next lane that can run, or null.
+Fiber* nextLane() {
+  while (next < turns) {
+    uint32_t t = turn[next++];
+    Fiber& f = fibers[t];
+    if (f.state == NEW) begin(f);
+    else if (f.state != READY) continue;
+    tid = t;
+    return &f;
+  }
+  return nullptr;
+}
+
+// suspend leaves a thread where others meet it. The next lane goes on at once.
+void suspend(State s, int line) {
+  Fiber& f = fibers[tid];
+  f.state = s;
+  f.line = line;
+  Fiber* g = nextLane();
+  simt_switch(&f.sp, g ? g->sp : scheduler);
+}
+
 // runWarp runs lanes until each is at a barrier or has ended.
 void runWarp(uint32_t first, uint32_t lanes) {
   for (;;) {
-    uint32_t turn[32];
     arrange(turn, lanes, first);
-    for (uint32_t i = 0; i < lanes; i++) {
-      Fiber& f = fibers[turn[i]];
-      if (f.state == NEW) begin(f);
-      else if (f.state != READY) continue;
-      tid = turn[i];
-      simt_switch(&scheduler, f.sp);
-      if (f.state == DONE) stacks.push_back(f.stack);
+    turns = lanes;
+    next = 0;
+    while (Fiber* f = nextLane()) {
+      simt_switch(&scheduler, f->sp);
+      // Only one that ended comes back while others are left.
+      if (fibers[tid].state == DONE) stacks.push_back(fibers[tid].stack);
     }
     uint32_t meet = 0;
     for (uint32_t l = 0; l < lanes; l++) meet += fibers[first + l].state == AT_WARP;
@@ -211,12 +228,12 @@ void runAlone() {
 }
 
 void runBlock() {
-  uint32_t warps = (blk.threads + 31) / 32, turn[32];
+  uint32_t warps = (blk.threads + 31) / 32, order[32];
   for (uint32_t i = 0; i < blk.threads; i++) fibers[i].state = NEW;
   for (;;) {
-    arrange(turn, warps, 0);
+    arrange(order, warps, 0);
     for (uint32_t i = 0; i < warps; i++) {
-      uint32_t first = turn[i] * 32, left = blk.threads - first;
+      uint32_t first = order[i] * 32, left = blk.threads - first;
       runWarp(first, left < 32 ? left : 32);
     }
     uint32_t ended = 0;

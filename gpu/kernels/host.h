@@ -89,25 +89,37 @@ inline void ballotLanes(void* lanes[32]) {
 }
 
 // A lane's part of a matrix step. Lane 4g+t has rows g and g+8 of a (words t and
-// t+4 of each), column g of b, and of c the columns 2t and 2t+1 of its rows.
+// t+4 of each), column g of b, and of c the columns 2t and 2t+1 of its rows. dot
+// gets rows and columns of 8 words.
 struct Fragment { u32 a[4], b[2]; i32* c[4]; };
-template <i32 (*dot)(u32, u32, i32)> void mma(void* lanes[32]) {
+template <i32 (*dot)(const u32*, const u32*)> void mma(void* lanes[32]) {
+  alignas(32) u32 a[16][8], b[8][8];
   for (u32 l = 0; l < 32; l++) {
-    Fragment* me = (Fragment*)lanes[l];
-    u32 row = l & ~3u, col = (l & 3u) * 2u * 4u;  // the lanes 4g and 4*(2t)
-    for (u32 k = 0; k < 4; k++) {
-      Fragment *x = (Fragment*)lanes[row + k], *y0 = (Fragment*)lanes[col + k], *y1 = (Fragment*)lanes[col + 4 + k];
-      for (u32 h = 0; h < 2; h++) {  // the words k and k+4 of a row
-        *me->c[0] = dot(x->a[2 * h], y0->b[h], *me->c[0]);
-        *me->c[1] = dot(x->a[2 * h], y1->b[h], *me->c[1]);
-        *me->c[2] = dot(x->a[2 * h + 1], y0->b[h], *me->c[2]);
-        *me->c[3] = dot(x->a[2 * h + 1], y1->b[h], *me->c[3]);
-      }
-    }
+    const Fragment* f = (const Fragment*)lanes[l];
+    u32 g = l >> 2, t = l & 3u;
+    a[g][t] = f->a[0], a[g + 8][t] = f->a[1], a[g][t + 4] = f->a[2], a[g + 8][t + 4] = f->a[3];
+    b[g][t] = f->b[0], b[g][t + 4] = f->b[1];
+  }
+  for (u32 l = 0; l < 32; l++) {
+    const Fragment* f = (const Fragment*)lanes[l];
+    u32 g = l >> 2, t = l & 3u;
+    *f->c[0] += dot(a[g], b[2 * t]);
+    *f->c[1] += dot(a[g], b[2 * t + 1]);
+    *f->c[2] += dot(a[g + 8], b[2 * t]);
+    *f->c[3] += dot(a[g + 8], b[2 * t + 1]);
   }
 }
-inline i32 dot8(u32 a, u32 b, i32 c) { return dp4a(a, b, c); }
-inline i32 dot1(u32 a, u32 b, i32 c) { return c + __builtin_popcount(a & b); }
+inline i32 dot8(const u32* a, const u32* b) {
+  const int8_t *x = (const int8_t*)a, *y = (const int8_t*)b;
+  i32 sum = 0;
+  for (int i = 0; i < 32; i++) sum += (i32)x[i] * (i32)y[i];
+  return sum;
+}
+inline i32 dot1(const u32* a, const u32* b) {
+  i32 sum = 0;
+  for (int i = 0; i < 8; i++) sum += __builtin_popcount(a[i] & b[i]);
+  return sum;
+}
 }  // namespace host
 
 FN u32 warp_xor_(u32 v, u32 m, int line) { host::Lane l = {v, m, 0}; simt::warp(host::xorLanes, &l, line); return l.out; }

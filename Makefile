@@ -31,6 +31,24 @@ certify: build ## the release gate on every format of the story model, then draf
 	$(BIN)/npack verify --certificate dist/certify/certificate.json dist/certify
 	$(GO) test -count 1 -v -timeout 30m -run Drafted ./runtime/engine
 
+# The project's own driver: the kernel text compiled for this processor. Tests find
+# it where they would find NVIDIA's.
+FAKECUDA := dist/fakecuda/libcuda.so.1
+KERNELTEXT := $(wildcard gpu/kernels/*.k gpu/kernels/host.h cuda/_fake/*)
+
+$(FAKECUDA): $(KERNELTEXT)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O3 -march=native -g -Wall -Wextra -Wno-unused -ffp-contract=off -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 \
+		-Icuda/_fake -Igpu/kernels -o $@ cuda/_fake/simt.cpp cuda/_fake/libcuda.cpp
+
+gpu-cross: ## nrun for cards, where it must build
+	@for p in linux/amd64 linux/arm64 windows/amd64; do echo "build -tags gpu $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -tags gpu -o /dev/null ./cmd/nrun || exit 1; done
+
+gpu-proof: gpu-cross ## backend cuda without a card: on the project's own driver, in three orders of threads
+	@command -v $(CXX) >/dev/null || { echo 'SKIP gpu-proof: there is no C++ compiler ($(CXX)) for the stand-in of the driver'; exit 0; }; \
+	$(MAKE) $(FAKECUDA) && export LD_LIBRARY_PATH=$(CURDIR)/$(dir $(FAKECUDA)) && \
+	$(GO) vet -tags gpu ./cuda ./cmd/nrun && $(GO) test -tags gpu -count 1 ./cuda
+
 # Its module holds the types of Kubernetes, which the programs do not need.
 deploy-check: ## the example manifests, decoded strictly and run
 	$(GO) test -C deploy/_check ./...

@@ -9,6 +9,7 @@ import (
 
 	"npack/cuda"
 	"npack/gpu"
+	"npack/internal/simulation"
 	"npack/runtime/backend/backendtest"
 )
 
@@ -39,6 +40,16 @@ func backendOn(t testing.TB) *gpu.Backend {
 // driver, on cards of each generation in each order of threads.
 func TestConformance(t *testing.T) {
 	each(t, func(t *testing.T) { backendtest.Run(t, backendOn(t)) })
+}
+
+// TestSimulationBits runs the story model and its draft through the stored
+// prompts.
+func TestSimulationBits(t *testing.T) {
+	prompts := 24
+	if testing.Short() {
+		prompts = 1
+	}
+	each(t, func(t *testing.T) { simulation.Run(t, backendOn(t), prompts) })
 }
 
 // each runs a test on the card there is, or on the fake's.

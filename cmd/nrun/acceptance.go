@@ -172,7 +172,15 @@ type acceptanceRun struct {
 
 func newAcceptanceRun(c *urfave.Context, p *packOf, q *questions, lengths []int) (_ *acceptanceRun, err error) {
 	x := &acceptanceRun{}
-	need, err := readNeed(c) // before there is a model in memory
+	choice, err := readChoice(c)
+	if err != nil {
+		return nil, err
+	}
+	b, err := choice.choose()
+	if err != nil {
+		return nil, err
+	}
+	need, err := readNeed(c, b.backend) // before there is a model in memory
 	if err != nil {
 		return nil, err
 	}
@@ -188,12 +196,8 @@ func newAcceptanceRun(c *urfave.Context, p *packOf, q *questions, lengths []int)
 	if room > x.Window.Tokens {
 		return nil, cli.Usagef("choose others with --class, or a smaller -n", "the longest prompt and its answer have %d tokens; the context holds %d", room, x.Window.Tokens)
 	}
-	_, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
-	if err != nil {
-		return nil, err
-	}
-	plan := engine.NewPlan(b, p.src.Model(), x.Options(), room)
-	bytes := plan.Total() + int64(len(lengths))*plan.Cache + x.Draft.bytes(b, x.Options(), x.Config().Vocab, room)
+	plan := engine.NewPlan(b.backend, p.src.Model(), x.Options(), room)
+	bytes := plan.Total() + int64(len(lengths))*plan.Cache + x.Draft.bytes(b.backend, x.Options(), x.Config().Vocab, room)
 	if need.most >= 0 && bytes > need.most {
 		return nil, cli.WithHint(fmt.Errorf("the model, its draft and %d caches need %s of memory; %s: %w", 1+len(lengths), cli.Size(bytes), need.room, pack.ErrNoSpace),
 			"fewer --lengths at a time take less")

@@ -203,11 +203,17 @@ func (x *benchmark) longest() int { return x.room(slices.Max(x.depths)) }
 
 // load loads the model in all configurations, and says so in a report.
 func (x *benchmark) load(c *urfave.Context, p *packOf) (*benchReport, error) {
-	need, err := readNeed(c)
+	choice, err := readChoice(c)
 	if err != nil {
 		return nil, err
 	}
-	e, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	chosen, err := choice.choose()
+	if err != nil {
+		return nil, err
+	}
+	chosen.note(c)
+	b := chosen.backend
+	need, err := readNeed(c, b)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +243,7 @@ func (x *benchmark) load(c *urfave.Context, p *packOf) (*benchReport, error) {
 	}
 
 	for _, o := range x.options {
-		inst, err := p.load(c, e, b, o)
+		inst, err := p.load(c, chosen, o)
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,11 @@ func certify(c *urfave.Context) error {
 		return err
 	}
 	defer w.abort()
-	g := &gate{Context: c, dir: args[0], shard: shard, specs: backendSpecs(c)}
+	specs, err := choices(c)
+	if err != nil {
+		return err
+	}
+	g := &gate{Context: c, dir: args[0], shard: shard, specs: specs}
 	if err := g.run(); err != nil {
 		return err
 	}
@@ -102,7 +106,7 @@ func mergeCertificates(c *urfave.Context, files []string) error {
 	if len(files) == 0 {
 		return cli.Usagef("usage: "+c.Command.UsageText, "certify merge: an argument is missing")
 	}
-	for _, name := range []string{"shard", "battery", "steps", "backend", "cpu-kernel", "kv", "threads", "memory-limit"} {
+	for _, name := range []string{"shard", "battery", "steps", "backend", "device", "cpu-kernel", "kv", "threads", "memory-limit"} {
 		if c.IsSet(name) {
 			return cli.Usagef("leave it out", "--%s has no effect when merging", name)
 		}

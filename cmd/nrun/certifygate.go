@@ -30,7 +30,7 @@ type gate struct {
 	*urfave.Context
 	dir   string
 	shard *certificate.Shard
-	specs []backendSpec
+	specs []choice
 
 	manifest *pack.Manifest
 	forms    []form // the container first
@@ -60,7 +60,7 @@ func (g *gate) run() error {
 		MadeAt: time.Now().UTC().Format(time.RFC3339), Pack: filepath.Base(filepath.Clean(g.dir)), Numerics: backend.NumericsVersion,
 		Activations: backend.Exact.String(), KV: g.String("kv"), NotCompared: []certificate.Omission{}, Shard: g.shard}
 	for _, s := range g.specs {
-		if err := selfTest(s.name, s.kernel); err != nil {
+		if err := selfTest(s); err != nil {
 			return err
 		}
 	}

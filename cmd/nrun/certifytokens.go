@@ -15,7 +15,6 @@ import (
 
 	"npack/internal/certificate"
 	"npack/internal/cli"
-	"npack/internal/machine"
 	"npack/internal/tokens"
 	"npack/pack"
 	"npack/pack/formats"
@@ -202,7 +201,7 @@ func (g *gate) runForm(p *packOf, f form, first bool, base *[]identity.Trajector
 		}
 	}
 	for k, s := range g.specs {
-		r, err := p.openOn(g.Context, s.name, s.kernel)
+		r, err := p.openOn(g.Context, s)
 		if err != nil {
 			return err
 		}
@@ -241,7 +240,7 @@ func (g *gate) indices(b *identity.Battery) []int {
 }
 
 func (g *gate) newRun(r *runner, f form) certificate.Run {
-	run := certificate.Run{File: f.name, Backend: r.Backend, Kernels: r.Kernels, Device: machine.ReadCPU().Model,
+	run := certificate.Run{File: f.name, Backend: r.Backend, Kernels: r.Kernels, Device: r.Device,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH, Threads: r.Options().Threads}
 	if g.shard != nil {
 		run.Shard = g.shard.Index

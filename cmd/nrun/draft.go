@@ -144,11 +144,11 @@ func (d *draft) needs() string {
 	return "the model and its draft need"
 }
 
-func (d *draft) load(c *urfave.Context, e *backendEntry, b backend.Backend, o backend.Options) (err error) {
+func (d *draft) load(c *urfave.Context, b *chosen, o backend.Options) (err error) {
 	if d == nil || d.pack == nil {
 		return nil
 	}
-	d.inst, err = d.pack.load(c, e, b, o)
+	d.inst, err = d.pack.load(c, b, o)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/cpu"
+	"npack/cuda"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/runtime/backend"
@@ -21,12 +22,8 @@ func infoCommand() *urfave.Command {
 		Usage:       "show what this machine has and what nrun chooses on it",
 		UsageText:   "nrun info [flags]",
 		Description: cli.Examples("nrun info", "nrun info --json"),
-		Flags: []urfave.Flag{
-			&urfave.StringFlag{Name: "backend", Usage: "`NAME` to choose instead of the best"},
-			&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels to choose instead of the best"},
-			jsonFlag(),
-		},
-		Action: info,
+		Flags:       append(choiceFlags(), jsonFlag()),
+		Action:      info,
 	}
 }
 
@@ -41,7 +38,8 @@ type machineInfo struct {
 	Threads  machine.Threads `json:"threads"`
 	Memory   machine.Memory  `json:"memory"`
 	Backends []backendInfo   `json:"backends"`
-	Kernels  []cpu.Kernels   `json:"kernels"` // of backend cpu, best first
+	Kernels  []cpu.Kernels   `json:"kernels"`         // of backend cpu, best first
+	Cards    []cardInfo      `json:"cards,omitempty"` // of backend cuda
 	Chosen   string          `json:"chosen"`
 	Why      string          `json:"why"`
 }
@@ -51,6 +49,39 @@ type backendInfo struct {
 	About  string `json:"about"`
 	Usable bool   `json:"usable"`
 	Why    string `json:"why,omitempty"` // it is not usable
+}
+
+// cardInfo is a card, and whether it can be trusted.
+type cardInfo struct {
+	cuda.Card
+	Free   int64  `json:"memory_free"`
+	Usable bool   `json:"usable"`
+	Why    string `json:"why"` // what was proven, or why it cannot be used
+}
+
+// cardInfos opens each card and proves it; none if there is no driver.
+func cardInfos() (list []cardInfo) {
+	cards, _ := cuda.Cards() // the backend's row says why there are none
+	for _, c := range cards {
+		i := cardInfo{Card: c}
+		if b, d, err := openCard(c.Index, 0); err != nil {
+			i.Why = err.Error()
+		} else {
+			i.Free, i.Usable, i.Why = b.Info().Free, true, "proven here: its arithmetic and a small model's logits equal the stored ones, bit for bit"
+			_ = d.Close()
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+// String is a card's row: what it is and what is known of it.
+func (i *cardInfo) String() string {
+	s := fmt.Sprintf("%s, %d multiprocessors, driver CUDA %s", &i.Card, i.Processors, i.Driver)
+	if i.Usable {
+		return s + fmt.Sprintf(", %s free; %s", cli.Size(i.Free), i.Why)
+	}
+	return s + "; refused: " + i.Why
 }
 
 // notable are the instruction sets that kernels of this kind of work are
@@ -63,7 +94,11 @@ func info(c *urfave.Context) error {
 	if _, err := cli.Positionals(c, 0, 0); err != nil {
 		return err
 	}
-	_, b, why, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	asked, err := readChoice(c)
+	if err != nil {
+		return err
+	}
+	chosen, err := asked.choose()
 	if err != nil {
 		return err
 	}
@@ -72,11 +107,11 @@ func info(c *urfave.Context) error {
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 		CPU: machine.ReadCPU(), Threads: machine.ReadThreads(), Memory: machine.ReadMemory(),
 		Kernels: cpu.KernelSets(),
-		Chosen:  b.Name(), Why: why,
+		Cards:   cardInfos(), Chosen: chosen.name, Why: chosen.why,
 	}
 	for _, e := range backends {
 		i := backendInfo{Name: e.name, About: e.about, Usable: true}
-		if _, err := e.make(""); err != nil {
+		if _, err := e.make(choice{device: asked.device}); err != nil && e.name != chosen.name {
 			i.Usable, i.Why = false, err.Error()
 		}
 		out.Backends = append(out.Backends, i)
@@ -114,9 +149,12 @@ func info(c *urfave.Context) error {
 		}
 		row("backend", "%s: %s", i.Name, state)
 	}
+	for _, k := range out.Cards {
+		row("card", "%s", &k)
+	}
 	used := ""
-	if k, ok := b.(cpu.Backend); ok {
-		used = k.Kernels()
+	if chosen.name == "cpu" {
+		used = kernelsOf(chosen.backend)
 	}
 	for _, k := range out.Kernels {
 		state := k.About

@@ -21,9 +21,18 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Usage: "run ternary language models",
 		Description: "MODEL is a model file or a pack directory. Without one, nrun runs a small story\n" +
 			"model that is part of the program.",
-		Commands: commands(),
+		Commands: withDeviceErrors(commands()),
 	}
 	return cli.Run(context.Background(), app, args, cli.Streams{In: stdin, Out: stdout, Err: stderr})
+}
+
+// withDeviceErrors lets the commands' errors say what [deviceError] knows.
+func withDeviceErrors(list []*urfave.Command) []*urfave.Command {
+	for _, cmd := range list {
+		action := cmd.Action
+		cmd.Action = func(c *urfave.Context) error { return deviceError(action(c)) }
+	}
+	return list
 }
 
 // commands is the table of commands; each has a file of its own.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cuda"
 	"npack/internal/cli/clitest"
 )
 
@@ -22,8 +24,11 @@ var programs = map[string]func(){"nrun": main, "fakellama": fakeLlama, "fakebenc
 func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestScripts runs testdata/script. $STORY is the directory of the story model,
-// $DRAFT that of its draft and $CASES that of the users' cases; "exits N
-// command…" runs a command that must end with that code.
+// $DRAFT that of its draft, $CASES that of the users' cases and $DRIVER that of
+// NVIDIA's driver or a stand-in, which only scripts that want it look for; "exits N
+// command…" runs a command that must end with that code. [gpu] is a program that can
+// drive a card, [driver] a machine that has one, and [fake] one whose driver is the
+// project's own.
 func TestScripts(t *testing.T) {
 	testdata, err := filepath.Abs("../../testdata")
 	if err != nil {
@@ -37,8 +42,21 @@ func TestScripts(t *testing.T) {
 			e.Setenv("STORY", filepath.Join(testdata, "story"))
 			e.Setenv("DRAFT", filepath.Join(testdata, "storydraft"))
 			e.Setenv("CASES", filepath.Join(testdata, "cases"))
+			e.Setenv("DRIVER", os.Getenv("LD_LIBRARY_PATH"))
 			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
 			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			cards, err := cuda.Cards()
+			switch cond {
+			case "gpu":
+				return cuda.Built, nil
+			case "driver":
+				return err == nil, nil
+			case "fake":
+				return err == nil && strings.Contains(cards[0].Name, "fakecuda"), nil
+			}
+			return false, fmt.Errorf("no condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": clitest.Exits},
 	})

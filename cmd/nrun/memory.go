@@ -36,6 +36,7 @@ type need struct {
 	most    int64  // bytes that a model may take; below 0: unknown
 	draft   *draft // that has to fit beside the model, or nil
 
+	of           string // whose memory it is: a card's name, "" for the machine's
 	room, source string // of most, to people
 }
 
@@ -47,14 +48,19 @@ const runPages = 2 << 20
 // to others and to what the plan does not know of.
 func usable(free int64) int64 { return free - free/10 }
 
-// readNeed reads -c and --memory-limit, and asks the machine.
-func readNeed(c *urfave.Context) (need, error) {
+// readNeed reads -c and --memory-limit, and asks the machine, or the card that b
+// is, how much there is.
+func readNeed(c *urfave.Context, b backend.Backend) (need, error) {
 	n := need{asked: c.Int("context"), most: -1}
+	card, onCard := b.(*card)
 	if c.IsSet("context") && n.asked < 1 {
 		return n, cli.Usagef("", "-c %d: a context has at least 1 token", n.asked)
 	}
 	if n.program, _ = machine.ProcessMemory(); n.program > 0 {
 		n.program += runPages
+	}
+	if onCard { // where the program takes nothing
+		n.of, n.program = card.String(), 0
 	}
 	if c.IsSet("memory-limit") {
 		var err error
@@ -62,6 +68,8 @@ func readNeed(c *urfave.Context) (need, error) {
 			return n, cli.Usagef("", "--memory-limit: %s", err)
 		}
 		n.within()
+	} else if onCard {
+		n.free(card.Info().Free)
 	} else if free := machine.ReadMemory().Available; free > 0 {
 		n.free(free)
 	}
@@ -70,15 +78,22 @@ func readNeed(c *urfave.Context) (need, error) {
 
 // within sets most to what --memory-limit leaves beside the program.
 func (n *need) within() {
-	n.source = fmt.Sprintf("--memory-limit %s, of which the program takes %s", cli.Size(n.limit), cli.Size(n.program))
+	n.source = fmt.Sprintf("--memory-limit %s", cli.Size(n.limit))
+	if n.program > 0 {
+		n.source += fmt.Sprintf(", of which the program takes %s", cli.Size(n.program))
+	}
 	n.room = n.source
 	n.most = max(0, n.limit-n.program)
 }
 
 // free sets most to what may be taken of free bytes of memory.
 func (n *need) free(bytes int64) {
-	n.source = fmt.Sprintf("9/10 of the free memory, %s", cli.Size(bytes))
-	n.room = fmt.Sprintf("%s free, of which %s may be used", cli.Size(bytes), cli.Size(usable(bytes)))
+	on := ""
+	if n.of != "" {
+		on = " on the card"
+	}
+	n.source = fmt.Sprintf("9/10 of the free memory%s, %s", on, cli.Size(bytes))
+	n.room = fmt.Sprintf("%s free%s, of which %s may be used", cli.Size(bytes), on, cli.Size(usable(bytes)))
 	n.most = usable(bytes)
 }
 

@@ -42,6 +42,7 @@ type planned struct {
 	Scratch        int64          `json:"scratch"`
 	Total          int64          `json:"total"`
 	Memory         machine.Memory `json:"memory"`
+	Card           *plannedCard   `json:"card,omitempty"` // whose memory all but program is
 	Fits           bool           `json:"fits"`
 	LargestContext int            `json:"largest_context"` // that fits; 0 if not even the weights do
 	ModelContext   int            `json:"model_context"`
@@ -53,15 +54,28 @@ type planned struct {
 	MemoryLimit    int64          `json:"memory_limit,omitempty"` // that was given
 }
 
+// plannedCard is the card that a model is planned for.
+type plannedCard struct {
+	Name  string `json:"name"`
+	Total int64  `json:"memory"`
+	Free  int64  `json:"memory_free"`
+}
+
 func plan(c *urfave.Context) error {
 	o, err := runOptions(c)
 	if err != nil {
 		return err
 	}
-	_, b, _, err := chooseBackend(c.String("backend"), c.String("cpu-kernel"))
+	choice, err := readChoice(c)
 	if err != nil {
 		return err
 	}
+	chosen, err := choice.choose()
+	if err != nil {
+		return err
+	}
+	chosen.note(c)
+	b := chosen.backend
 	p, err := openPack(c)
 	if err != nil {
 		return err
@@ -75,7 +89,7 @@ func plan(c *urfave.Context) error {
 		return err
 	}
 	_, _ = p.Tokenizer() // a part of the program's memory, where there is one
-	need, err := readNeed(c)
+	need, err := readNeed(c, b)
 	if err != nil {
 		return err
 	}
@@ -98,6 +112,10 @@ func plan(c *urfave.Context) error {
 		Backend: b.Name(), Kernels: kernelsOf(b), Activations: o.Activations.String(), Threads: o.Threads,
 	}
 	out.Total = e.Total() + out.Program
+	if card, ok := b.(*card); ok {
+		i := card.Info()
+		out.Card = &plannedCard{i.Name, i.Total, i.Free}
+	}
 	if c.Bool("json") {
 		err = cli.JSON(c.App.Writer, out)
 	} else {
@@ -119,12 +137,16 @@ func printPlan(w io.Writer, m *ternary.Model, p *planned) error {
 	row("weights", p.Weights, "%s", onBackend(p.Backend, p.Kernels))
 	row("KV cache", p.KVBytes, "%s, %s bytes a token", p.KV, cli.Group(p.KVPerToken))
 	row("scratch", p.Scratch, "activations, logits, rotary table")
-	row("program", p.Program, "with its tokenizer")
+	if p.Program > 0 {
+		row("program", p.Program, "with its tokenizer")
+	}
 	row("total", p.Total, "")
 	if p.MemoryLimit > 0 {
 		row("limit", p.MemoryLimit, "--memory-limit")
 	}
-	if p.Memory.Available > 0 {
+	if p.Card != nil {
+		row("free memory", p.Card.Free, "of %s, %s", cli.Size(p.Card.Total), p.Card.Name)
+	} else if p.Memory.Available > 0 {
 		row("free memory", p.Memory.Available, "%s", memoryNote(p.Memory))
 	}
 	if err := tw.Flush(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cuda"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/internal/race"
@@ -28,8 +29,7 @@ type raceField struct {
 // ownContestant is one that this program runs.
 type ownContestant struct {
 	*packOf
-	entry   *backendEntry
-	backend backend.Backend
+	chosen  *chosen
 	options backend.Options
 	model   *ternary.Model
 	draft   *draft // nil: none
@@ -89,7 +89,8 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 			return nil, err
 		}
 	}
-	if x.entry, x.backend, _, err = chooseBackend(d.Backend, d.Kernel); err != nil {
+	asked := choice{name: d.Backend, kernel: d.Kernel, device: cuda.Any}
+	if x.chosen, err = asked.choose(); err != nil {
 		return nil, fail("backend", err)
 	}
 	if x.options.Activations, err = backend.ParseActivations(orElse(d.Activations, backend.Exact.String())); err != nil {
@@ -111,7 +112,7 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 		_ = x.Close()
 		return nil, err
 	}
-	d.Backend, d.Kernel = x.backend.Name(), kernelsOf(x.backend)
+	d.Backend, d.Kernel = x.chosen.name, kernelsOf(x.chosen.backend)
 	d.Activations, d.KV, d.Threads = x.options.Activations.String(), x.options.KV.String(), x.options.Threads
 	d.Bytes = x.src.Size()
 	if d.Format = "native"; x.path != "" {
@@ -181,22 +182,28 @@ func (f *raceField) prompts(c *urfave.Context, r, before *race.Report) error {
 // fit decides whether contestants stay in memory between their turns, and says
 // why if they do not.
 func (f *raceField) fit(c *urfave.Context, r *race.Report) (oneByOne bool, why string, err error) {
-	need, err := readNeed(c)
-	if err != nil {
-		return false, "", err
-	}
-	var sum, most int64
+	sums := map[string]int64{} // by whose memory it is
+	needs := map[string]need{}
 	for _, x := range f.own {
-		bytes := engine.NewPlan(x.backend, x.model, x.options, x.room).Total() + x.draft.bytes(x.backend, x.options, x.model.Vocab, x.room)
-		if sum, most = sum+bytes, max(most, bytes); need.most >= 0 && bytes > need.most {
+		b := x.chosen.backend
+		need, err := readNeed(c, b)
+		if err != nil {
+			return false, "", err
+		}
+		bytes := engine.NewPlan(b, x.model, x.options, x.room).Total() + x.draft.bytes(b, x.options, x.model.Vocab, x.room)
+		if need.most >= 0 && bytes > need.most {
 			return false, "", cli.WithHint(fmt.Errorf("%q needs %s of memory; %s: %w", x.Name, cli.Size(bytes), need.room, pack.ErrNoSpace), "nrun plan shows what needs it")
 		}
+		sums[need.of] += bytes
+		needs[need.of] = need
 	}
-	switch {
-	case c.Bool("one-by-one"):
+	if c.Bool("one-by-one") {
 		return true, "one contestant is in memory at a time, as asked for", nil
-	case need.most >= 0 && sum > need.most:
-		return true, fmt.Sprintf("one contestant is in memory at a time: together they need %s; %s", cli.Size(sum), need.room), nil
+	}
+	for of, need := range needs {
+		if need.most >= 0 && sums[of] > need.most {
+			return true, fmt.Sprintf("one contestant is in memory at a time: together they need %s; %s", cli.Size(sums[of]), need.room), nil
+		}
 	}
 	return false, "", nil
 }
@@ -223,13 +230,13 @@ type ownRunner struct {
 // start loads the model.
 func (x *ownContestant) start(c *urfave.Context) (race.Runner, error) {
 	debug.SetGCPercent(garbagePercent)
-	inst, err := x.load(c, x.entry, x.backend, x.options)
+	inst, err := x.load(c, x.chosen, x.options)
 	if err != nil {
 		return nil, err
 	}
 	o := &ownRunner{inst: inst, draft: x.draft}
 	if o.session, err = engine.New(inst, 0).NewSession(x.room); err == nil && x.draft != nil {
-		if err = x.draft.load(c, x.entry, x.backend, x.options); err == nil {
+		if err = x.draft.load(c, x.chosen, x.options); err == nil {
 			o.drafter, err = x.draft.attach(o.session, x.room, x.draft.length)
 		}
 	}

@@ -4,66 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
-	"npack/cpu"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/runtime/backend"
 	"npack/runtime/engine"
-	"npack/runtime/reference"
 	"npack/ternary"
 )
-
-// backends is the table of what can run a model, best first.
-var backends = []backendEntry{
-	{"cpu", "vector instructions of the processor", true, func(kernel string) (backend.Backend, error) {
-		b := cpu.Backend{Kernel: kernel}
-		return b, b.Check()
-	}},
-	{"reference", "plain Go, the definition of right; slow", false, func(kernel string) (backend.Backend, error) {
-		if kernel != "" {
-			return nil, errors.New("it has no --cpu-kernel")
-		}
-		return reference.Backend{}, nil
-	}},
-}
-
-type backendEntry struct {
-	name, about string
-	checks      bool                                         // loading looks at all weights, also those still in a file
-	make        func(kernel string) (backend.Backend, error) // an error says why this machine cannot
-}
-
-// chooseBackend returns the backend of that name, or for "" the first that
-// this machine can run, and why it was chosen. kernel names the processor's
-// kernels, "" being the best.
-func chooseBackend(name, kernel string) (e *backendEntry, b backend.Backend, why string, err error) {
-	var names []string
-	for i := range backends {
-		e := &backends[i]
-		names = append(names, e.name)
-		if name != "" && e.name != name {
-			continue
-		}
-		if b, err = e.make(kernel); err == nil {
-			if name != "" {
-				return e, b, "asked for with --backend", nil
-			}
-			return e, b, "the fastest that this program has for this machine", nil
-		}
-		if name != "" || kernel != "" {
-			return nil, nil, "", cli.Usagef("nrun info lists backends and kernels", "backend %q: %s", e.name, err)
-		}
-	}
-	if name != "" {
-		return nil, nil, "", cli.Usagef("backends: "+strings.Join(names, ", "), "unknown backend %q", name)
-	}
-	return nil, nil, "", err
-}
 
 // runFlags are the flags of every command that runs a model.
 func runFlags() []urfave.Flag {
@@ -72,16 +22,6 @@ func runFlags() []urfave.Flag {
 		&urfave.IntFlag{Name: "threads", Aliases: []string{"t"}, Usage: "use `N` threads; never changes the text", DefaultText: "what this process may use"},
 		&urfave.StringFlag{Name: "activations", Value: "exact", Usage: "`WIDTH` of activations: exact, int16 or int8"},
 	)
-}
-
-// backendFlags are those of [runFlags] of which there is one value in a run.
-func backendFlags() []urfave.Flag {
-	return []urfave.Flag{
-		&urfave.StringFlag{Name: "backend", Usage: "`NAME` of what runs the model; see nrun info"},
-		&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels; never changes the text", DefaultText: "the best"},
-		&urfave.StringFlag{Name: "kv", Value: "f16", Usage: "`TYPE` of the key/value cache: f16, f32 or int8"},
-		memoryLimitFlag(),
-	}
 }
 
 // jsonFlag and quietFlag are shared by all commands.
@@ -96,7 +36,8 @@ type runner struct {
 	backend.Instance
 	Engine  *engine.Engine
 	Backend string
-	Kernels string // of the processor, "" if the backend has none
+	Kernels string // "" if the backend has but one set
+	Device  string // the processor or card, as its maker calls it
 	Window  window
 	Draft   *draft        // nil without --draft
 	Load    time.Duration // opening, checking and preparing the weights
@@ -105,21 +46,25 @@ type runner struct {
 // open checks the command's flags, then the weights, and loads the model as
 // they say. The caller closes the runner, and the pack after it.
 func (p *packOf) open(c *urfave.Context) (*runner, error) {
-	return p.openOn(c, c.String("backend"), c.String("cpu-kernel"))
+	x, err := readChoice(c)
+	if err != nil {
+		return nil, err
+	}
+	return p.openOn(c, x)
 }
 
-// openOn is open with a backend and kernels of its own choice, as
-// [chooseBackend] takes them.
-func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error) {
+// openOn is open with a choice of its own.
+func (p *packOf) openOn(c *urfave.Context, x choice) (*runner, error) {
 	start := time.Now()
 	o, err := runOptions(c)
 	if err != nil {
 		return nil, err
 	}
-	e, b, _, err := chooseBackend(name, kernel)
+	b, err := x.choose()
 	if err != nil {
 		return nil, err
 	}
+	b.note(c)
 	if err := p.runnable(); err != nil {
 		return nil, err
 	}
@@ -127,7 +72,7 @@ func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error)
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.openBoth(c, e, b, o, d)
+	r, err := p.openBoth(c, b, o, d)
 	if err != nil {
 		_ = d.Close()
 		return nil, err
@@ -138,28 +83,28 @@ func (p *packOf) openOn(c *urfave.Context, name, kernel string) (*runner, error)
 
 // openBoth makes room for the model and its draft, which may be nil, and loads
 // them.
-func (p *packOf) openBoth(c *urfave.Context, e *backendEntry, b backend.Backend, o backend.Options, d *draft) (*runner, error) {
-	need, err := readNeed(c)
+func (p *packOf) openBoth(c *urfave.Context, b *chosen, o backend.Options, d *draft) (*runner, error) {
+	need, err := readNeed(c, b.backend)
 	if err != nil {
 		return nil, err
 	}
 	need.draft = d
-	w, err := need.window(b, p.src.Model(), o)
+	w, err := need.window(b.backend, p.src.Model(), o)
 	if err != nil {
 		return nil, err
 	}
 	// What lives on Go's heap are a few buffers that grow with the text. As much
 	// garbage again, which is the default, would be more than a plan may be off.
 	debug.SetGCPercent(garbagePercent)
-	inst, err := p.load(c, e, b, o)
+	inst, err := p.load(c, b, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.load(c, e, b, o); err != nil {
+	if err := d.load(c, b, o); err != nil {
 		_ = inst.Close()
 		return nil, fmt.Errorf("--draft: %w", err)
 	}
-	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.Name(), Kernels: kernelsOf(b), Window: w, Draft: d}, nil
+	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.name, Kernels: kernelsOf(b.backend), Device: deviceOf(b.backend), Window: w, Draft: d}, nil
 }
 
 // runOptions reads the flags that say how a model is run.
@@ -183,22 +128,13 @@ func runOptions(c *urfave.Context) (o backend.Options, err error) {
 	return o, nil
 }
 
-// kernelsOf returns the name of the processor's kernels that b runs, "" if it
-// has none.
-func kernelsOf(b backend.Backend) string {
-	if b, ok := b.(cpu.Backend); ok {
-		return b.Kernels()
-	}
-	return ""
-}
-
 // garbagePercent is how much garbage may pile up beside what is in use.
 const garbagePercent = 20
 
 // load loads the model, which is checked on the way: by the backend itself where
 // it looks at every weight, so that a file is read once, else by a walk before.
-func (p *packOf) load(c *urfave.Context, e *backendEntry, b backend.Backend, o backend.Options) (backend.Instance, error) {
-	if !e.checks {
+func (p *packOf) load(c *urfave.Context, b *chosen, o backend.Options) (backend.Instance, error) {
+	if !b.checks {
 		if err := p.Validate(c, o.Threads); err != nil {
 			return nil, err
 		}
@@ -206,12 +142,12 @@ func (p *packOf) load(c *urfave.Context, e *backendEntry, b backend.Backend, o b
 	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
 	defer bar.Done()
 	o.Progress = func(done, total int64) { bar.Show("loading weights", done, total) }
-	inst, err := b.Load(c.Context, p.src.Model(), o)
+	inst, err := b.backend.Load(c.Context, p.src.Model(), o)
 	if err == nil {
 		return inst, nil
 	}
 	// What is wrong with a file, and where, its walk says better.
-	if e.checks && c.Context.Err() == nil && !errors.Is(err, ternary.ErrFault) {
+	if b.checks && c.Context.Err() == nil && !errors.Is(err, ternary.ErrFault) {
 		if err := p.Validate(c, o.Threads); err != nil {
 			return nil, err
 		}

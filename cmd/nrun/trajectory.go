@@ -10,7 +10,6 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli"
-	"npack/internal/machine"
 	"npack/internal/outfile"
 	"npack/pack"
 	"npack/runtime/backend"
@@ -88,7 +87,11 @@ func trajectory(c *urfave.Context) error {
 		return cli.Usagef("record fewer prompts or steps, or leave the bits out: --no-bits",
 			"%d prompts of %d steps make a file of about %s, and no reader takes more than %s", len(prompts), steps, cli.Size(int64(n)), cli.Size(identity.MaxFile))
 	}
-	if err := selfTest(c.String("backend"), c.String("cpu-kernel")); err != nil {
+	x, err := readChoice(c)
+	if err == nil {
+		err = selfTest(x)
+	}
+	if err != nil {
 		return err
 	}
 	if c.Bool("fork-receipt") {
@@ -130,7 +133,7 @@ func (r *runner) header(d *ternary.Digests) identity.Header {
 	o := r.Options()
 	return identity.Header{Model: r.Name, ModelSHA256: d.Model.String(), Tensors: identity.Tensors(d),
 		Numerics: backend.NumericsVersion, Activations: o.Activations.String(), KV: o.KV.String(),
-		Backend: r.Backend, Kernels: r.Kernels, Device: machine.ReadCPU().Model, StopRule: identity.StopNone}
+		Backend: r.Backend, Kernels: r.Kernels, Device: r.Device, StopRule: identity.StopNone}
 }
 
 // digests reads all weights.

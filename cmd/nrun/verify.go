@@ -10,6 +10,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/cpu"
+	"npack/cuda"
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/runtime/engine"
@@ -51,7 +52,10 @@ func verify(c *urfave.Context) error {
 		}
 	}()
 	v := &verifier{Context: c, bits: c.Bool("bits")}
-	specs := backendSpecs(c)
+	specs, err := choices(c)
+	if err != nil {
+		return err
+	}
 	v.several = len(packs)*len(specs) > 1
 	for i, p := range packs {
 		m, err := p.Model()
@@ -64,7 +68,7 @@ func verify(c *urfave.Context) error {
 		}
 		for _, s := range specs {
 			if i == 0 {
-				if err := selfTest(s.name, s.kernel); err != nil {
+				if err := selfTest(s); err != nil {
 					return err
 				}
 			}
@@ -105,31 +109,38 @@ func openPacks(c *urfave.Context) ([]*packOf, error) {
 // maxModels is how many models one verify takes.
 const maxModels = 100
 
-// backendSpec names a backend and its kernels, "" being the best.
-type backendSpec struct{ name, kernel string }
-
-// backendSpecs reads the list of --backend: names, or name:kernels.
-func backendSpecs(c *urfave.Context) []backendSpec {
-	var list []backendSpec
-	for s := range strings.SplitSeq(c.String("backend"), ",") {
-		name, kernel, _ := strings.Cut(strings.TrimSpace(s), ":")
-		if kernel == "" && name != "reference" {
-			kernel = c.String("cpu-kernel")
-		}
-		list = append(list, backendSpec{name, kernel})
+// choices reads --backend where it is a list: names, or name:kernels.
+func choices(c *urfave.Context) ([]choice, error) {
+	x, err := readChoice(c)
+	if err != nil {
+		return nil, err
 	}
-	return list
+	var list []choice
+	for s := range strings.SplitSeq(x.name, ",") {
+		y := x
+		name, kernel, own := strings.Cut(strings.TrimSpace(s), ":")
+		// What is said for one backend is not for the others of a list.
+		if y.name = name; own || name == "reference" || name == "cuda" {
+			y.kernel = kernel
+		}
+		if name == "cpu" || name == "reference" {
+			y.device = cuda.Any
+		}
+		list = append(list, y)
+	}
+	return list, nil
 }
 
 // selfTest checks that the kernels that will run compute what they should on
-// this processor, before anything is laid at the model's door.
-func selfTest(name, kernel string) error {
-	_, b, _, err := chooseBackend(name, kernel)
+// this processor, before anything is laid at the model's door. A card is tested
+// when it is opened.
+func selfTest(x choice) error {
+	b, err := x.choose()
 	if err != nil {
 		return err
 	}
-	if name := kernelsOf(b); name != "" {
-		if err := cpu.SelfTest(name); err != nil {
+	if b, ok := b.backend.(cpu.Backend); ok {
+		if err := cpu.SelfTest(b.Kernels()); err != nil {
 			return cli.WithHint(fmt.Errorf("self-test: %w", err), "another set may be right: nrun info lists them, --cpu-kernel chooses; --backend reference needs none")
 		}
 	}

@@ -26,8 +26,8 @@ type verifier struct {
 }
 
 // one runs a model on a backend.
-func (v *verifier) one(p *packOf, s backendSpec) error {
-	r, err := p.openOn(v.Context, s.name, s.kernel)
+func (v *verifier) one(p *packOf, s choice) error {
+	r, err := p.openOn(v.Context, s)
 	if err != nil {
 		return err
 	}

@@ -67,8 +67,8 @@ func (in *instance) reserve(n int) {
 	p.fixed, p.scales = make([]int8, n*in.pad.fixed), make([]activations, n)
 	p.formed = make([]int8, n*in.pad.formed)
 	for _, w := range in.pool.workers {
-		w.sums = make([]int32, n*2*in.l.planes*in.l.rows)
-		w.many = make([]byte, in.l.scratch(n))
+		w.sums = make([]int32, min(n, mostTogether)*2*in.l.planes*in.l.rows)
+		w.many = make([]byte, in.l.scratch(min(n, mostTogether)))
 	}
 }
 
@@ -103,10 +103,15 @@ func (in *instance) layer(l int) error {
 	return nil
 }
 
-// rows runs a section over n rows of linears, in tasks of [linear].unit rows.
+// rows runs a section over n rows of linears, in tasks of [linear].unit rows. With
+// many columns a worker takes more rows at once, which share what is read of them.
 func (in *instance) rows(n int, section func(w *worker, from, to int)) {
 	tasks := n / in.l.unit()
-	in.pool.run(tasks, in.grain(tasks), section)
+	grain := in.grain(tasks)
+	if len(in.pass.batch) > 8 {
+		grain = max(1, tasks/(len(in.pool.workers)*4))
+	}
+	in.pool.run(tasks, grain, section)
 }
 
 // grain is how many of n tasks a worker claims at once: few enough that all end
@@ -250,7 +255,8 @@ func (in *instance) rotate(w *worker, x, g []float32, pos int) {
 }
 
 // linear writes y = W*x for the rows of tasks from to to of m and all columns,
-// column i at y[i*stride], with the activations of the pass.
+// column i at y[i*stride], with the activations of the pass. As many columns as
+// the second-level cache holds the activations of meet all rows before the next.
 func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stride int) {
 	p, l, R, unit := &in.pass, in.l, in.l.rows, in.l.unit()
 	n, size := len(p.batch), 2*l.planes*R
@@ -258,19 +264,23 @@ func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stri
 	if l.form != nil {
 		x, xStride = p.formed, in.pad.formed
 	}
-	for t := from * unit / R; t < to*unit/R; t++ {
-		tile := m.w[t*m.tile(l):][:m.tile(l)]
-		if n <= l.direct {
-			for i := range n {
-				l.dot(w.sums[i*size:][:size], tile, x[i*xStride:], m.blocks)
+	some := l.together(m.blocks)
+	for i := 0; i < n; i += some {
+		columns := min(some, n-i)
+		for t := from * unit / R; t < to*unit/R; t++ {
+			tile := m.w[t*m.tile(l):][:m.tile(l)]
+			if columns <= l.direct {
+				for c := range columns {
+					l.dot(w.sums[c*size:][:size], tile, x[(i+c)*xStride:], m.blocks)
+				}
+			} else {
+				l.many(w.sums[:columns*size], tile, x[i*xStride:], m.blocks, columns, xStride, w.many)
 			}
-		} else {
-			l.many(w.sums[:n*size], tile, x, m.blocks, n, xStride, w.many)
-		}
-		lo, hi := m.lo[t*R:][:R], m.hi[t*R:][:R]
-		for i := range n {
-			a := &p.scales[i]
-			l.finish(y[i*stride+t*R:][:R], w.sums[i*size:][:size], lo, hi, l.planes, a.sum, a.before, a.after)
+			lo, hi := m.lo[t*R:][:R], m.hi[t*R:][:R]
+			for c := range columns {
+				a := &p.scales[i+c]
+				l.finish(y[(i+c)*stride+t*R:][:R], w.sums[c*size:][:size], lo, hi, l.planes, a.sum, a.before, a.after)
+			}
 		}
 	}
 	if m.bias != nil {

@@ -94,6 +94,15 @@ type linear struct {
 	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)
 }
 
+// mostTogether is the most columns that together returns.
+const mostTogether = 64
+
+// together is how many columns of activations of so many blocks lie in half of a
+// usual second-level cache.
+func (l *linear) together(blocks int) int {
+	return min(max(256<<10/(blocks*l.formBytes), 4), mostTogether)
+}
+
 // unit is the number of rows that tasks and paddings are multiples of: whole
 // tiles and, since outputs are the next linear's activations, whole blocks.
 func (l *linear) unit() int { return max(l.rows, blockCols) }

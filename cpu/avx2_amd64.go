@@ -17,23 +17,18 @@ var avx2 = kernels{
 }
 
 // avx2Linears are products of digits with codes for tiles of 8 rows, where a part
-// of a block is one 256-bit vector, and for three digits, where there are too
-// many of these to keep up with the memory, tables.
+// of a block is one 256-bit vector, and for more than one digit tables.
 func avx2Linears() [4]*linear {
 	set := codeLinears(8, [4]func([]int32, []byte, []int8, int){
 		1: func(sums []int32, w []byte, x []int8, blocks int) { dot1AVX2(&sums[0], &w[0], &x[0], blocks) },
-		2: func(sums []int32, w []byte, x []int8, blocks int) { dot2AVX2(&sums[0], &w[0], &x[0], blocks) },
 	}, func(u, w []byte, blocks int) { expandAVX2(&u[0], &w[0], blocks) }, [4]func([]int32, []byte, []int8, int, int, int){
 		1: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
 			dotMany1AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
 		},
-		2: func(sums []int32, u []byte, x []int8, blocks, columns, stride int) {
-			dotMany2AVX2(&sums[0], &u[0], &x[0], blocks, columns, stride)
-		},
 	}, func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
 		finishAVX2(&y[0], &sums[0], &lo[0], &hi[0], planes, len(y), xsum, before, after)
 	})
-	set[3] = tableLinear(set[1].finish)
+	tableLinears(&set)
 	return set
 }
 
@@ -78,16 +73,10 @@ func int8DotAVX2(sums []int64, w []int8, stride int, x []byte, planes, blocks in
 func dot1AVX2(sums *int32, w *byte, x *int8, blocks int)
 
 //go:noescape
-func dot2AVX2(sums *int32, w *byte, x *int8, blocks int)
-
-//go:noescape
 func expandAVX2(u, w *byte, blocks int)
 
 //go:noescape
 func dotMany1AVX2(sums *int32, u *byte, x *int8, blocks, columns, stride int)
-
-//go:noescape
-func dotMany2AVX2(sums *int32, u *byte, x *int8, blocks, columns, stride int)
 
 //go:noescape
 func finishAVX2(y *float32, sums *int32, lo, hi *float32, planes, rows int, xsum int64, before, after float32)

@@ -9,18 +9,20 @@ import (
 	"testing"
 )
 
-// tablesGo is the definition of tables3AVX2.
-func tablesGo(dst, x []int8, blocks int) {
+// tablesGo is the definition of the functions tables.
+func tablesGo(dst, x []int8, planes, blocks int) {
+	bias := 4 * int64(0x808080&(1<<(8*planes)-1))
 	for i := range blocks * blockCols / 4 {
 		for entry := range 16 {
-			sum := int32(512 * 0x010101)
+			sum := bias
 			for c := range 4 {
 				if entry>>c&1 == 1 {
-					sum += activation(x, 3, i/8, i%8*4+c)
+					sum += int64(activation(x, planes, i/8, i%8*4+c))
 				}
 			}
-			for d, bits := range []int{7, 7, 6, 6} {
-				dst[(i*4+d)*16+entry] = int8(sum & (1<<bits - 1))
+			digits := tableDigits[planes]
+			for d, bits := range digits {
+				dst[(i*len(digits)+d)*16+entry] = int8(sum & (1<<bits - 1))
 				sum >>= bits
 			}
 		}
@@ -31,15 +33,18 @@ func TestTables(t *testing.T) {
 	if !hasAVX2() {
 		t.Skip("this processor lacks the instructions")
 	}
-	for kind, digit := range digitKinds {
-		for _, blocks := range []int{1, 2, 3, 8, 33} {
-			_, x := testDigits(blocks*blockCols, 3, digit)
-			want := make([]int8, blocks*8*4*16)
-			tablesGo(want, x, blocks)
-			got, lives := guarded[int8](len(want), -77)
-			tables3AVX2(&got[0], &x[0], blocks)
-			if !slices.Equal(got, want) || !lives() {
-				t.Errorf("%s digits, %d blocks: %v, want %v (canaries live: %t)", kind, blocks, got, want, lives())
+	for planes := 2; planes <= 3; planes++ {
+		l := avx2.linear[planes]
+		for kind, digit := range digitKinds {
+			for _, blocks := range []int{1, 2, 3, 8, 33} {
+				_, x := testDigits(blocks*blockCols, planes, digit)
+				want := make([]int8, blocks*l.formBytes)
+				tablesGo(want, x, planes, blocks)
+				got, lives := guarded[int8](len(want), -77)
+				l.form(got, x, blocks)
+				if !slices.Equal(got, want) || !lives() {
+					t.Errorf("%d planes, %s digits, %d blocks: %v, want %v (canaries live: %t)", planes, kind, blocks, got, want, lives())
+				}
 			}
 		}
 	}

@@ -4,24 +4,38 @@ package cpu
 
 import "npack/ternary"
 
-// tableLinear is the linear for three digits, on tiles of 64 rows. The 16 sums of
-// any of four activations are made once for all rows and then looked up for 32 rows
-// at a time, in digits of 7 and 6 bits: 128 weights take 12 lookups and 21 additions
-// and shifts, where codes take 24 products and 24 additions.
-func tableLinear(finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)) *linear {
-	return &linear{
-		planes: 3, rows: 64, maxCols: tableCols,
-		arrange: arrangeBitTiles,
-		form:    func(dst, x []int8, blocks int) { tables3AVX2(&dst[0], &x[0], blocks) }, formBytes: 8 * 4 * 16,
-		dot: func(sums []int32, w []byte, x []int8, blocks int) { lookUp3AVX2(&sums[0], &w[0], &x[0], blocks) },
-		many: func(sums []int32, w []byte, x []int8, blocks, columns, stride int, scratch []byte) {
-			lookUpMany3AVX2(&sums[0], &w[0], &x[0], blocks, columns, stride, &scratch[0])
-		},
-		direct:  1,
-		scratch: func(columns int) int { return 8*1536 + columns*4*12*32 },
-		finish:  finish,
+// tableLinears puts products by tables into set, for two and three digits, on tiles
+// of 64 rows. The 16 sums of any of four activations are made once for all rows and
+// then looked up for 32 rows at a time, in digits of 6 or 7 bits: for exact activations
+// 128 weights take 12 lookups and 21 to 24 additions and shifts, where codes would take
+// 24 products and 24 additions. For one digit there is as little to compute either way,
+// and what reads weights while it computes is quicker from memory.
+func tableLinears(set *[4]*linear) {
+	for i, k := range []struct {
+		tables     func(tables, x *int8, blocks int)
+		lookUp     func(sums *int32, w *byte, tables *int8, blocks int)
+		lookUpMany func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)
+	}{{tables2AVX2, lookUp2AVX2, lookUpMany2AVX2}, {tables3AVX2, lookUp3AVX2, lookUpMany3AVX2}} {
+		planes := i + 2
+		digits := len(tableDigits[planes])
+		set[planes] = &linear{
+			planes: planes, rows: 64, maxCols: tableCols,
+			arrange: arrangeBitTiles,
+			form:    func(dst, x []int8, blocks int) { k.tables(&dst[0], &x[0], blocks) }, formBytes: 8 * digits * 16,
+			dot: func(sums []int32, w []byte, x []int8, blocks int) { k.lookUp(&sums[0], &w[0], &x[0], blocks) },
+			many: func(sums []int32, w []byte, x []int8, blocks, columns, stride int, scratch []byte) {
+				k.lookUpMany(&sums[0], &w[0], &x[0], blocks, columns, stride, &scratch[0])
+			},
+			direct:  1,
+			scratch: func(columns int) int { return 8*1536 + columns*digits*12*32 },
+			finish:  set[planes].finish,
+		}
 	}
 }
+
+// tableDigits are the bits of the digits of a sum of four activations of P planes,
+// lowest first, of which a byte can hold several.
+var tableDigits = [4][]int{2: {6, 6, 6}, 3: {7, 7, 6, 6}}
 
 // tableCols is the number of columns up to which 32-bit sums of looked up digits
 // are safe: a block adds at most 8*3*(127+127*128) to one, and 4,096 such 1.6e9.
@@ -72,21 +86,29 @@ func arrangeBitTiles(dst []byte, part *ternary.Matrix, row, R, blocks int) (vali
 //go:noescape
 func arrangeBitsAVX2(dst, bp, bn, br *byte, stride, groups, part int) (bad uint32)
 
-// tables3AVX2 writes, for every four columns, the sums of all choices of them,
-// [blocks][8][digit][16]: the four digits of 7, 7, 6 and 6 bits, lowest first, of a sum
-// to which 512*0x010101 is added. Entry i has the columns whose bit in i is set.
-// A test has its reference.
+// tables2AVX2 writes, for every four columns, the sums of all choices of them,
+// [blocks][8][digit][16], in the digits of tableDigits, with 512 added to each base-256
+// digit. Entry i has the columns whose bit in i is set. A test has its reference.
 //
+//go:noescape
+func tables2AVX2(tables, x *int8, blocks int)
+
 //go:noescape
 func tables3AVX2(tables, x *int8, blocks int)
 
-// lookUp3AVX2 is dot on arrangeBits and those tables.
+// lookUp2AVX2 is dot on arrangeBits and those tables.
 //
+//go:noescape
+func lookUp2AVX2(sums *int32, w *byte, tables *int8, blocks int)
+
 //go:noescape
 func lookUp3AVX2(sums *int32, w *byte, tables *int8, blocks int)
 
-// lookUpMany3AVX2 is many. scratch has 8 blocks of nibbles, 1,536 bytes each, and
-// for each column four digits of 12 vectors of 16-bit sums.
+// lookUpMany2AVX2 is many. scratch has 8 blocks of nibbles, 1,536 bytes each, and
+// for each column and digit 12 vectors of 16-bit sums.
 //
+//go:noescape
+func lookUpMany2AVX2(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)
+
 //go:noescape
 func lookUpMany3AVX2(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)

@@ -3,8 +3,8 @@
 //	go generate ./cpu
 //
 // Each function is the kernel of the same name in the type kernels there, which
-// says what its arguments are. For up to two digits R is 8, so that a part of a
-// block of weights is one vector; tables.go is about three.
+// says what its arguments are. For one digit R is 8, so that a part of a block of
+// weights is one vector; tables.go is about more.
 package main
 
 import (
@@ -27,20 +27,23 @@ var (
 	ones  = constant("ones", 0x00010001)
 
 	nibble = constant("nibble", 0x0f0f0f0f)
+
+	column0 = dwords("column0", 0, ^0, 0, ^0, 0, ^0, 0, ^0) // the sums that it is part of
+	column1 = dwords("column1", 0, 0, ^0, ^0, 0, 0, ^0, ^0)
+	column3 = dwords("column3", 0, 0, 0, 0, ^0, ^0, ^0, ^0)
+	byDigit = dwords("byDigit", 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703, 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703)
 )
 
 func main() {
 	ConstraintExpr("!noasm")
-	for planes := 1; planes <= 2; planes++ {
-		dot(planes)
-	}
+	dot(1)
 	expand()
-	for planes := 1; planes <= 2; planes++ {
-		dotMany(planes)
+	dotMany(1)
+	for _, k := range tableds {
+		k.lookUp()
+		k.lookUpMany()
+		k.tables()
 	}
-	lookUp()
-	lookUpMany()
-	tables()
 	finish()
 	for digits := 1; digits <= 2; digits++ {
 		int8Dot(digits)

@@ -8,58 +8,66 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// For three digits, a sum of four activations is looked up, not computed: VPSHUFB
-// does that for 32 rows, with four bits of each row's weights as the index into
-// the 16 sums that there can be. Bytes do for a sum of 26 bits in digits of 7, 7,
-// 6 and 6 bits: bytes hold the sum of two of the wide ones and of four others.
+// A sum of four activations is looked up, not computed: VPSHUFB does that for 32
+// rows, with four bits of each row's weights as the index into the 16 sums that
+// there can be. Sums are cut into digits, and bytes hold the sum of several lookups
+// of a digit: two of 7 bits or four of 6.
 const (
-	planes     = 3
-	tabRows    = 64                    // R
-	tabDigits  = 4                     // of a sum
-	table      = 16                    // bytes: a digit of the sums of four columns
-	tableBlock = 8 * tabDigits * 16    // of 32 columns: [4 columns][digit][sum]
-	group      = 3 * tabRows           // bytes of 8 columns: bits p, q and n, a byte a row
-	bitsBlock  = blockCols / 8 * group // of 32 columns
-	nibbles    = 2 * bitsBlock         // a block with four columns a byte
-	segment    = 4                     // blocks whose nibbles stay in the first-level cache for all digits
-	segmentOf  = 8                     // and for all columns, if there are several
-	maxTables  = 64                    // blocks that 16 bits can sum: 64 * 4 * 2*127 = 65024
-	accs       = 2 * group / vec       // sums of a digit: [p, q, n][half of the rows][all, high]
-	sums16     = tabDigits * accs * vec
+	tabRows   = 64                    // R
+	table     = 16                    // bytes: a digit of the sums of four columns
+	group     = 3 * tabRows           // bytes of 8 columns: bits p, q and n, a byte a row
+	bitsBlock = blockCols / 8 * group // of 32 columns
+	lines     = bitsBlock / 64        // of the cache
+	nibbles   = 2 * bitsBlock         // a block with four columns a byte
+	segment   = 4                     // blocks whose nibbles stay in the first-level cache for all digits
+	segmentOf = 8                     // and for all columns, if there are several
+	maxTables = 64                    // blocks that 16 bits can sum: 64 * 4 * 2*127 = 65024
+	accs      = 2 * group / vec       // sums of a digit: [p, q, n][half of the rows][all, high]
 )
 
-// widths are the bits of the digits.
-var widths = [tabDigits]int{7, 7, 6, 6}
+// tabled is the linear for activations of so many planes.
+type tabled struct {
+	planes int
+	widths []int // bits of the digits of a sum of four activations, lowest first
+}
+
+var tableds = []tabled{{2, []int{6, 6, 6}}, {3, []int{7, 7, 6, 6}}}
 
 // bias is added to all sums of a table: then none is negative. It is 128 in each
 // base-256 digit of four activations.
-const bias = 4 * 128 * (1 + 1<<8 + 1<<16)
+func (k tabled) bias() uint32 { return 4 * 128 * 0x010101 & (1<<(8*k.planes+2) - 1) }
+
+func (k tabled) tableBlock() int { return 8 * len(k.widths) * table }          // bytes of 32 columns: [4 columns][digit][sum]
+func (k tabled) sums16() int     { return len(k.widths) * accs * vec }         // bytes of a column's 16-bit sums
+func (k tabled) sums32() uint32  { return uint32(2 * k.planes * tabRows * 4) } // and of its 32-bit ones
+
+func (k tabled) name(s string) string { return fmt.Sprintf("%s%dAVX2", s, k.planes) }
 
 // lookUp is [linear].dot on w [blocks][4][p, q, n][64] (see arrangeBits in package cpu)
-// and tables of [blocks][8][4][16].
-func lookUp() {
-	TEXT("lookUp3AVX2", 0, "func(sums *int32, w *byte, tables *int8, blocks int)")
-	frame := AllocLocal(segment*nibbles + sums16 + vec)
+// and tables [blocks][8][digit][16].
+func (k tabled) lookUp() {
+	TEXT(k.name("lookUp"), 0, "func(sums *int32, w *byte, tables *int8, blocks int)")
+	frame := AllocLocal(segment*nibbles + k.sums16() + vec)
 	u := GP64()
 	LEAQ(frame.Offset(vec-1), u)
 	ANDQ(I8(-vec), u)
-	lookUpColumns(segment, u, nil, nil)
+	k.lookUpColumns(segment, u, nil, nil)
 }
 
 // lookUpMany is [linear].many: a block is split into nibbles once for all columns.
 // scratch has segmentOf*nibbles bytes and sums16 for each column.
-func lookUpMany() {
-	TEXT("lookUpMany3AVX2", NOSPLIT, "func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)")
-	lookUpColumns(segmentOf, Load(Param("scratch"), GP64()), Load(Param("columns"), GP64()), Load(Param("stride"), GP64()))
+func (k tabled) lookUpMany() {
+	TEXT(k.name("lookUpMany"), NOSPLIT, "func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)")
+	k.lookUpColumns(segmentOf, Load(Param("scratch"), GP64()), Load(Param("columns"), GP64()), Load(Param("stride"), GP64()))
 }
 
-// lookUpColumns writes sums [columns][2][3][64]; the tables of a column begin
+// lookUpColumns writes sums [columns][2][P][64]; the tables of a column begin
 // stride bytes behind those of the one before. columns may be nil, for one.
 //
 // A segment of blocks at a time is split into nibbles, which then serve every
-// column and digit. Twelve registers hold a digit's 16-bit sums meanwhile; those
-// of all columns and digits wait in memory until they are full.
-func lookUpColumns(segment int, u, columns, stride Register) {
+// column and digit. Registers hold a digit's 16-bit sums meanwhile; those of all
+// columns and digits wait in memory until they are full.
+func (k tabled) lookUpColumns(segment int, u, columns, stride Register) {
 	w := Load(Param("w"), GP64())
 	tables := Load(Param("tables"), GP64())
 	blocks := Load(Param("blocks"), GP64())
@@ -84,19 +92,19 @@ func lookUpColumns(segment int, u, columns, stride Register) {
 	VPBROADCASTD(start.AsX(), start)
 	sums := Load(Param("sums"), GP64())
 	each("start", func() {
-		for i := range 2 * planes * tabRows * 4 / vec {
-			VMOVDQU(start, Mem{Base: sums, Disp: i * vec})
+		for i := range k.sums32() / vec {
+			VMOVDQU(start, Mem{Base: sums, Disp: int(i) * vec})
 		}
-	}, func() { ADDQ(U32(2*planes*tabRows*4), sums) })
+	}, func() { ADDQ(U32(k.sums32()), sums) })
 
 	Label("chunk")
 	zero, acc := zeros(1)[0], GP64()
 	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
 	each("clear", func() {
-		for i := range sums16 / vec {
+		for i := range k.sums16() / vec {
 			VMOVDQU(zero, Mem{Base: acc, Disp: i * vec})
 		}
-	}, func() { ADDQ(U32(sums16), acc) })
+	}, func() { ADDQ(U32(uint32(k.sums16())), acc) })
 	left := take(blocks, maxTables)
 
 	Label("segment")
@@ -108,19 +116,20 @@ func lookUpColumns(segment int, u, columns, stride Register) {
 	each("column", func() {
 		next := GP64()
 		LEAQ(Mem{Base: w, Disp: segment * bitsBlock}, next)
-		for d, bits := range widths {
-			if bits == 7 || columns == nil {
-				addLookedUp(d, 2, u, t, from, n, next, 3, 0, 1, 2, 3, 4, 5)
-			} else { // tables of four lookups take two registers more than there are
-				addLookedUp(d, 4, u, t, from, n, next, 2, 0, 2, 4)
-				addLookedUp(d, 4, u, t, from, n, next, 1, 1, 3, 5)
+		for d, bits := range k.widths {
+			share := lines / len(k.widths)
+			if bits == 7 || bits == 6 && columns == nil {
+				k.add(d, 2, u, t, from, n, next, share, 0, 1, 2, 3, 4, 5)
+			} else { // tables of more lookups take more registers than there are beside all sums
+				k.add(d, 1<<(8-bits), u, t, from, n, next, (share+1)/2, 0, 2, 4)
+				k.add(d, 1<<(8-bits), u, t, from, n, next, share/2, 1, 3, 5)
 			}
 		}
 	}, func() {
 		ADDQ(stride, t)
-		ADDQ(U32(sums16), from)
+		ADDQ(U32(uint32(k.sums16())), from)
 	})
-	SHLQ(Imm(9), n) // * tableBlock
+	IMUL3Q(U32(uint32(k.tableBlock())), n, n)
 	ADDQ(n, tables)
 	TESTQ(left, left)
 	JNZ(LabelRef("segment"))
@@ -128,12 +137,12 @@ func lookUpColumns(segment int, u, columns, stride Register) {
 	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
 	sums = Load(Param("sums"), GP64())
 	each("flush", func() {
-		for d := range tabDigits {
-			flushTables(Mem{Base: acc, Disp: d * accs * vec}, Mem{Base: sums}, d)
+		for d := range k.widths {
+			k.flush(Mem{Base: acc, Disp: d * accs * vec}, Mem{Base: sums}, d)
 		}
 	}, func() {
-		ADDQ(U32(sums16), acc)
-		ADDQ(U32(2*planes*tabRows*4), sums)
+		ADDQ(U32(uint32(k.sums16())), acc)
+		ADDQ(U32(k.sums32()), sums)
 	})
 	TESTQ(blocks, blocks)
 	JNZ(LabelRef("chunk"))
@@ -173,11 +182,12 @@ func split(w, u, n Register) {
 	JNZ(LabelRef("split"))
 }
 
-// addLookedUp adds the products of digit d in n blocks of nibbles to sums, together
-// lookups in a byte, for those vectors of a group, and fetches n times some lines of later weights from next on: in
-// order, so that the processor's own prefetching joins in. A byte is added as a part of 16 bits: of a word's two rows, the sum of the upper one
-// is had by itself, that of both together modulo 2^16.
-func addLookedUp(d, together int, nibblesAt, tables, sums, n, next Register, lines int, vectors ...int) {
+// add adds the products of digit d in n blocks of nibbles to sums, together lookups
+// in a byte, for those vectors of a group, and fetches n times some lines of later
+// weights from next on: in order, so that the processor's own prefetching joins in. A
+// byte is added as a part of 16 bits: of a word's two rows, the sum of the upper one is
+// had by itself, that of both together modulo 2^16.
+func (k tabled) add(d, together int, nibblesAt, tables, sums, n, next Register, lines int, vectors ...int) {
 	label := fmt.Sprintf("digit%dFrom%d", d, vectors[0])
 	u, t, left := GP64(), GP64(), GP64()
 	MOVQ(nibblesAt, u)
@@ -196,15 +206,15 @@ func addLookedUp(d, together int, nibblesAt, tables, sums, n, next Register, lin
 	ADDQ(U32(uint32(lines)*64), next)
 	for first := 0; first < blockCols/4; first += together {
 		entries := make([]VecVirtual, together)
-		for k := range entries {
-			entries[k] = YMM()
-			VBROADCASTI128(Mem{Base: t, Disp: (first + k) * tabDigits * table}, entries[k])
+		for j := range entries {
+			entries[j] = YMM()
+			VBROADCASTI128(Mem{Base: t, Disp: (first + j) * len(k.widths) * table}, entries[j])
 		}
 		for i, v := range vectors {
 			var sum VecVirtual
-			for k, e := range entries {
+			for j, e := range entries {
 				a := YMM()
-				VPSHUFB(Mem{Base: u, Disp: (first+k)*group + v*vec}, e, a)
+				VPSHUFB(Mem{Base: u, Disp: (first+j)*group + v*vec}, e, a)
 				if sum == nil {
 					sum = a
 				} else {
@@ -217,7 +227,7 @@ func addLookedUp(d, together int, nibblesAt, tables, sums, n, next Register, lin
 		}
 	}
 	ADDQ(U32(nibbles), u)
-	ADDQ(U32(tableBlock), t)
+	ADDQ(U32(uint32(k.tableBlock())), t)
 	DECQ(left)
 	JNZ(LabelRef(label))
 
@@ -227,11 +237,11 @@ func addLookedUp(d, together int, nibblesAt, tables, sums, n, next Register, lin
 	}
 }
 
-// flushTables adds the 16-bit sums of digit d, 2p+n and 2q+n, to the 32-bit ones.
-// The digit counts 2^weight, which is a multiple of 256^plane.
-func flushTables(acc, sums Mem, d int) {
+// flush adds the 16-bit sums of digit d, 2p+n and 2q+n, to the 32-bit ones. The
+// digit counts 2^weight, which is a multiple of 256^plane.
+func (k tabled) flush(acc, sums Mem, d int) {
 	weight := 0
-	for _, bits := range widths[:d] {
+	for _, bits := range k.widths[:d] {
 		weight += bits
 	}
 	plane, shift := weight/8, uint64(weight%8)
@@ -265,7 +275,7 @@ func flushTables(acc, sums Mem, d int) {
 				if shift > 0 {
 					VPSLLD(Imm(shift), v, v)
 				}
-				at := sums.Offset(((kind*planes+plane)*tabRows + half*32 + eights*8) * 4)
+				at := sums.Offset(((kind*k.planes+plane)*tabRows + half*32 + eights*8) * 4)
 				VPADDD(at, v, v)
 				VMOVDQU(v, at)
 			}
@@ -273,30 +283,26 @@ func flushTables(acc, sums Mem, d int) {
 	}
 }
 
-// tables is [linear].form: [blocks][8][4][16] from digits [blocks][3][32]. Entry
+// tables is [linear].form: [blocks][8][digit][16] from digits [blocks][P][32]. Entry
 // i is the sum of those of four activations whose bit is set in i.
-func tables() {
-	TEXT("tables3AVX2", NOSPLIT, "func(tables, x *int8, blocks int)")
+func (k tabled) tables() {
+	TEXT(k.name("tables"), NOSPLIT, "func(tables, x *int8, blocks int)")
 	dst := Load(Param("tables"), GP64())
 	x := Load(Param("x"), GP64())
 	blocks := Load(Param("blocks"), GP64())
-	start := load(constant("tableBias", bias))
+	start := load(constant(fmt.Sprintf("tableBias%d", k.planes), k.bias()))
 	// A vector has sums 0-3 and 8-11; with column 2, they are 4-7 and 12-15.
-	with := map[int]VecVirtual{
-		0: load(dwords("column0", 0, ^0, 0, ^0, 0, ^0, 0, ^0)),
-		1: load(dwords("column1", 0, 0, ^0, ^0, 0, 0, ^0, ^0)),
-		3: load(dwords("column3", 0, 0, 0, 0, ^0, ^0, ^0, ^0)),
-	}
-	byDigit := load(dwords("byDigit", 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703, 0x0c080400, 0x0d090501, 0x0e0a0602, 0x0f0b0703))
-	var digit [tabDigits]Mem
-	for d := range digit {
-		digit[d] = constant(fmt.Sprintf("digit%d", d), (1<<widths[d]-1)<<(8*d))
+	with := map[int]VecVirtual{0: load(column0), 1: load(column1), 3: load(column3)}
+	order := load(byDigit)
+	mask := make([]Mem, len(k.widths))
+	for d, bits := range k.widths {
+		mask[d] = constant(fmt.Sprintf("digit%dOf%d", d, k.planes), (1<<bits-1)<<(8*d))
 	}
 
 	Label("block")
 	for eight := range blockCols / 8 {
 		var q VecVirtual // eight activations
-		for p := planes - 1; p >= 0; p-- {
+		for p := k.planes - 1; p >= 0; p-- {
 			d := YMM()
 			VPMOVSXBD(Mem{Base: x, Disp: p*blockCols + eight*8}, d)
 			if q != nil {
@@ -320,18 +326,27 @@ func tables() {
 			VPSHUFD(Imm(2*0x55), lane, sum2)
 			VPADDD(sum, sum2, sum2)
 			for _, v := range []VecVirtual{sum, sum2} {
-				digits(v, digit)
-				VPSHUFB(byDigit, v, v) // in a lane, four sums of each digit
+				k.digits(v, mask)
+				VPSHUFB(order, v, v) // in a lane, four sums of each digit
 			}
-			for i, unpack := range []func(...Op){VPUNPCKLDQ, VPUNPCKHDQ} {
+			for d := 0; d < len(k.widths); d += 2 {
+				unpack := VPUNPCKLDQ
+				if d > 0 {
+					unpack = VPUNPCKHDQ
+				}
 				unpack(sum2, sum, t)
 				VPERMQ(Imm(0xd8), t, t)
-				VMOVDQU(t, Mem{Base: dst, Disp: ((2*eight+four)*tabDigits + 2*i) * table})
+				to := Mem{Base: dst, Disp: ((2*eight+four)*len(k.widths) + d) * table}
+				if d+1 < len(k.widths) {
+					VMOVDQU(t, to)
+				} else {
+					VMOVDQU(t.AsX(), to)
+				}
 			}
 		}
 	}
-	ADDQ(U32(tableBlock), dst)
-	ADDQ(U32(planes*blockCols), x)
+	ADDQ(U32(uint32(k.tableBlock())), dst)
+	ADDQ(U32(uint32(k.planes*blockCols)), x)
 	DECQ(blocks)
 	JNZ(LabelRef("block"))
 	VZEROUPPER()
@@ -339,12 +354,12 @@ func tables() {
 }
 
 // digits makes the digits in every dword of v bytes.
-func digits(v VecVirtual, mask [tabDigits]Mem) {
+func (k tabled) digits(v VecVirtual, mask []Mem) {
 	all := YMM()
 	VPAND(mask[0], v, all)
-	for d := 1; d < tabDigits; d++ {
+	for d := 1; d < len(k.widths); d++ {
 		t := YMM()
-		VPSLLD(Imm(uint64(8-widths[d-1])), v, v)
+		VPSLLD(Imm(uint64(8-k.widths[d-1])), v, v)
 		VPAND(mask[d], v, t)
 		VPOR(t, all, all)
 	}

@@ -123,15 +123,18 @@ type conversion struct {
 	OutFormat string `json:"out_format"`
 	OutBytes  int64  `json:"out_bytes"`
 	SHA256    string `json:"sha256,omitempty"` // of a container that was written
-	// Container says how a container that comes out of a GGUF file relates to
-	// the one that went in: "identical", or "not known" for files of other
-	// programs.
+	// Container says how a container that comes out of a file of another format
+	// relates to the one that went in: "identical", or "not known" for files of
+	// other programs.
 	Container string  `json:"container,omitempty"`
 	Tokenizer bool    `json:"tokenizer"` // a GGUF file got one
 	Seconds   float64 `json:"seconds"`
 }
 
 func convert(c *urfave.Context, in, out, to string) error {
+	if to == "mlx" {
+		return writeMLX(c, in, out)
+	}
 	format, err := outputFormat(out, to)
 	if err != nil {
 		return err
@@ -158,8 +161,8 @@ func convert(c *urfave.Context, in, out, to string) error {
 	defer p.Done()
 	start := time.Now()
 	x.Bytes = src.Size()
-	if g, ok := src.(*fv5.File); ok {
-		x.Bytes = g.GGUF().Length()
+	if d, ok := src.(formats.Derived); ok {
+		x.Bytes = d.Length()
 	}
 	err = writeOutput(c, out, size, func(w io.Writer) error {
 		o := newAhead(c.Context, w, format.Name == "native", func(n int64) { p.Show("converting", min(n, size), size) })
@@ -192,6 +195,9 @@ func outputFormat(out, to string) (*formats.Format, error) {
 	var names []string
 	for i := range formats.All {
 		f := &formats.All[i]
+		if f.Directory {
+			names = append(names, f.Name) // by name alone
+		}
 		if f.Write == nil {
 			continue
 		}
@@ -263,28 +269,28 @@ func modelName(in string) string {
 	return strings.TrimSuffix(base, filepath.Ext(base))
 }
 
-// compare checks what came out of a GGUF file against what it says of the
-// container that it was made of, and says if it says nothing.
+// compare checks what came out of a file of another format against what it says
+// of the container that it was made of, and says if it says nothing.
 func (x *conversion) compare(c *urfave.Context, src formats.Source) error {
-	g, ok := src.(*fv5.File)
+	d, ok := src.(formats.Derived)
 	if !ok {
 		return nil
 	}
 	if x.SHA256 == "" {
-		return g.CheckTensors()
+		return d.CheckTensors()
 	}
-	sum, n, ok := g.Container()
+	sum, n, ok := d.Container()
 	switch {
 	case !ok:
 		x.Container = "not known"
-		cli.Warn(c.App.ErrWriter, "npack", "%q was made by another program: it has no row sums, so they were computed, and nothing to compare the container with", x.File)
+		cli.Warn(c.App.ErrWriter, "npack", "%q does not say which container it was made of: it has no row sums, so they were computed, and nothing to compare the container with", x.File)
 	case strings.EqualFold(sum, x.SHA256) && n == x.OutBytes:
 		x.Container = "identical"
 	default:
-		if err := g.CheckTensors(); err != nil {
+		if err := d.CheckTensors(); err != nil {
 			return err
 		}
-		return &pack.Error{Kind: pack.ErrNotEqual, File: x.File, Place: "npack.container.sha256", Offset: -1,
+		return &pack.Error{Kind: pack.ErrNotEqual, File: x.File, Place: "the container's sha256", Offset: -1,
 			Found: fmt.Sprintf("the container has %d bytes and sha256 %s", x.OutBytes, x.SHA256), Expected: fmt.Sprintf("%d and %s", n, sum),
 			Hint: "the file is damaged, or was changed by another program: fetch it again"}
 	}

@@ -36,7 +36,7 @@ func listFormats(c *urfave.Context) error {
 	list := []line{}
 	for i := range formats.All {
 		f := &formats.All[i]
-		list = append(list, line{f.Name, f.Extensions, f.Open != nil, f.Write != nil, f.About})
+		list = append(list, line{f.Name, f.Extensions, f.Open != nil, f.Write != nil || f.Directory, f.About})
 	}
 	if c.Bool("json") {
 		return cli.JSON(c.App.Writer, map[string]any{"formats": list})

@@ -14,7 +14,6 @@ import (
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/pack/formats"
-	"npack/pack/fv5"
 	"npack/runtime/backend"
 	"npack/ternary"
 )
@@ -125,8 +124,8 @@ func inspect(c *urfave.Context) error {
 		return err
 	}
 	r.Bytes = st.Size()
-	if g, ok := src.(*fv5.File); ok {
-		r.Bytes = g.GGUF().Length() // of all shards
+	if d, ok := src.(formats.Derived); ok {
+		r.Bytes = d.Length() // of all shards
 	}
 	if plot != "" || c.Bool("occupancy") || c.Bool("bench") {
 		if r.Occupancy, err = walk(c, src); err != nil {
@@ -197,7 +196,7 @@ func (g *config) print(t io.Writer) {
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "%q: %s, %s bytes (%s)", r.File, r.Format, cli.Group(r.Bytes), cli.Size(r.Bytes))
 	switch {
-	case r.Format == "gguf":
+	case r.Format == "gguf" || r.Format == "mlx":
 		fmt.Fprintf(w, "; as a container %s, of which this is the table", cli.Group(r.Whole))
 	case r.Whole != r.Bytes:
 		fmt.Fprintf(w, ", coded; the container has %s", cli.Group(r.Whole))

@@ -21,7 +21,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		Name:  "npack",
 		Usage: "inspect, verify, compress and expand two-magnitude ternary models",
 		Commands: []*urfave.Command{inspectCommand(), verifyCommand(), manifestCommand(), expandCommand(), compressCommand(), pullCommand(),
-			convertCommand(), toGGUFCommand(), fromGGUFCommand(), importCommand(), diffCommand(), formatsCommand()},
+			convertCommand(), toGGUFCommand(), fromGGUFCommand(), toMLXCommand(), fromMLXCommand(), exportCommand(), importCommand(), diffCommand(), formatsCommand()},
 	}
 	return cli.Run(context.Background(), app, args, cli.Streams{In: stdin, Out: stdout, Err: stderr})
 }

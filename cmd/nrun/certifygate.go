@@ -12,14 +12,13 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
-	"npack/gguf"
 	"npack/internal/certificate"
 	"npack/internal/cli"
 	"npack/internal/modeldiff"
 	"npack/pack"
 	"npack/pack/formats"
-	"npack/pack/fv5"
 	"npack/pack/native"
+	"npack/pack/rows"
 	"npack/runtime/backend"
 	"npack/ternary"
 )
@@ -194,7 +193,10 @@ func (g *gate) findForms() error {
 		if format == nil {
 			continue
 		}
-		if set := gguf.ShardSet(name); set != "" {
+		if name == rows.Name || strings.HasSuffix(name, "/"+rows.Name) {
+			continue // belongs to the form beside it
+		}
+		if set := formats.ShardSet(name); set != "" {
 			if sets[set] {
 				continue
 			}
@@ -261,7 +263,7 @@ func (g *gate) checkForm(f form) (bool, error) {
 	path := g.path(f.name)
 	src, err := formats.Open(path)
 	switch {
-	case errors.Is(err, pack.ErrUnsupported) && f.format == "gguf":
+	case errors.Is(err, pack.ErrUnsupported) && (f.format == "gguf" || f.format == "mlx"):
 		// One for unpatched programs has other weights by design.
 		g.omit(f.name, err.Error())
 		return false, nil
@@ -344,14 +346,14 @@ func (g *gate) failDifference(src formats.Source) error {
 }
 
 // container writes the container that a form gives back and compares it with
-// the one in the directory. A GGUF file of another program, which has no row
-// sums of its own, gives none.
+// the one in the directory. A file of another program, which has no row sums of
+// its own, gives none.
 func (g *gate) container(src formats.Source, f form) (string, error) {
 	if f.format == "native" {
 		return "", nil
 	}
-	if file, ok := src.(*fv5.File); ok {
-		if _, _, ok := file.Container(); !ok {
+	if d, ok := src.(formats.Derived); ok {
+		if _, _, ok := d.Container(); !ok {
 			return "", nil
 		}
 	}

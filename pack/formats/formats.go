@@ -16,7 +16,10 @@ import (
 	"npack/pack"
 	"npack/pack/coded"
 	"npack/pack/fv5"
+	"npack/pack/mlx"
 	"npack/pack/native"
+	"npack/pack/rows"
+	"npack/pack/safetensors"
 	"npack/ternary"
 )
 
@@ -40,6 +43,8 @@ type Format struct {
 	About      string    // one line for people
 	Extensions []string  // with the dot
 	Kind       pack.Kind // how files of it are recognised
+	// Is tells formats with files of one kind apart; nil where there is one.
+	Is func(path string) bool
 
 	// Open opens a file; nil if this program does not read the format.
 	Open func(path string) (Source, error)
@@ -47,6 +52,21 @@ type Format struct {
 	Write func(w io.Writer, m *ternary.Model) error
 	// Size tells how many bytes Write will write; nil if only writing tells.
 	Size func(m *ternary.Model) int64
+	// Directory says that a model is a directory, which its own command writes.
+	Directory bool
+}
+
+// Derived is a Source in a format of other programs that may know which
+// container it was made of.
+type Derived interface {
+	Source
+	// Container returns the sha256, in hex, and the length in bytes of that
+	// container; ok is false if the file does not say.
+	Container() (sha256 string, bytes int64, ok bool)
+	// CheckTensors compares the data with what the file says of it.
+	CheckTensors() error
+	// Length is the bytes of all files; Size is the container's.
+	Length() int64
 }
 
 // All is the table of formats, in the order in which they are listed.
@@ -67,7 +87,12 @@ var All = []Format{
 		Open:  func(path string) (Source, error) { return source(fv5.Open(path)) },
 		Write: func(w io.Writer, m *ternary.Model) error { return fv5.Write(w, m, fv5.Options{}) },
 	},
-	{Name: "safetensors", About: "safetensors", Extensions: []string{".safetensors"}, Kind: pack.KindSafetensors},
+	{
+		Name: "mlx", About: "a directory for mlx-lm", Extensions: []string{safetensors.Extension}, Kind: pack.KindSafetensors, Directory: true,
+		Is:   mlx.Is,
+		Open: func(path string) (Source, error) { return source(mlx.Open(path)) },
+	},
+	{Name: "safetensors", About: "safetensors", Extensions: []string{safetensors.Extension}, Kind: pack.KindSafetensors},
 }
 
 // source keeps a nil pointer out of the interface.
@@ -115,7 +140,7 @@ func Detect(path string) (*Format, error) {
 		return nil, err
 	}
 	for i := range All {
-		if All[i].Kind == kind {
+		if All[i].Kind == kind && (All[i].Is == nil || All[i].Is(path)) {
 			return &All[i], nil
 		}
 	}
@@ -168,9 +193,9 @@ func Container(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	found := models(entries, All[:1])
+	found := models(path, entries, All[:1])
 	if len(found) == 0 {
-		found = models(entries, All[1:])
+		found = models(path, entries, All[1:])
 	}
 	switch len(found) {
 	case 1:
@@ -183,17 +208,26 @@ func Container(path string) (string, error) {
 		Expected: "one, or a " + pack.ManifestName + " that names it", Hint: "name the model file itself"}
 }
 
-// models returns the files that have an extension of a format that is read, of
-// a set of shards the first that is there.
-func models(entries []os.DirEntry, of []Format) (found []string) {
+// ShardSet returns what the names of all files of a model have in common, or ""
+// if name is not that of one of several.
+func ShardSet(name string) string {
+	if set := gguf.ShardSet(name); set != "" {
+		return set
+	}
+	return safetensors.ShardSet(name)
+}
+
+// models returns the files in dir that have an extension of a format that is
+// read, of a set of shards the first that is there.
+func models(dir string, entries []os.DirEntry, of []Format) (found []string) {
 	sets := map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()
 		known := slices.ContainsFunc(of, func(f Format) bool {
-			return f.Open != nil && slices.Contains(f.Extensions, strings.ToLower(filepath.Ext(name)))
+			return f.Open != nil && slices.Contains(f.Extensions, strings.ToLower(filepath.Ext(name))) && (f.Is == nil || f.Is(filepath.Join(dir, name)))
 		})
-		set := gguf.ShardSet(name)
-		if !known || strings.HasPrefix(name, ".") || sets[set] {
+		set := ShardSet(name)
+		if !known || strings.HasPrefix(name, ".") || name == rows.Name || sets[set] {
 			continue
 		}
 		sets[set] = set != ""

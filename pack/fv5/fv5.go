@@ -274,8 +274,7 @@ func (f *File) uses(t *gguf.Tensor) bool {
 // Name is the path that the file was opened with.
 func (f *File) Name() string { return f.name }
 
-// Size is the length in bytes of the container that the model makes. That of the
-// file is [gguf.File.Length].
+// Size is the length in bytes of the container that the model makes.
 func (f *File) Size() int64 { return native.ModelSize(&f.model) }
 
 // Model returns the model, which is not in memory. Reading rows that break a
@@ -284,6 +283,9 @@ func (f *File) Model() *ternary.Model { return &f.model }
 
 // GGUF returns the file that the model is read from.
 func (f *File) GGUF() *gguf.File { return f.g }
+
+// Length is the length in bytes of the file, or of all shards.
+func (f *File) Length() int64 { return f.g.Length() }
 
 // Container returns the sha256, in hex, and the length of the container that the
 // file was made from. ok is false for files of other programs: their row sums

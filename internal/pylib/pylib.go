@@ -1,0 +1,130 @@
+// Package pylib lets Python libraries that run models decode what we stored, in
+// tests: a second opinion.
+package pylib
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// Answer is what a decode.py prints.
+type Answer struct {
+	Program string `json:"program"` // names and versions
+	DType   string `json:"dtype"`
+	Runs    []struct {
+		Forced  []int32   `json:"forced"`  // chosen with the stored tokens before each step
+		Margins []float64 `json:"margins"` // best minus second-best logit there
+		Free    []int32   `json:"free"`    // chosen alone
+	} `json:"runs"`
+	NLL       float64 `json:"nll"` // sum over all windows, a prompt and its tokens
+	Predicted int     `json:"predicted"`
+}
+
+// Perplexity over all windows.
+func (a *Answer) Perplexity() float64 { return math.Exp(a.NLL / float64(a.Predicted)) }
+
+// Stored is the part of a trajectories.json that is compared.
+type Stored struct {
+	Trajectories []struct {
+		Prompt  []int32   `json:"prompt_ids"`
+		IDs     []int32   `json:"ids"`
+		Margins []float64 `json:"margins"`
+	} `json:"trajectories"`
+}
+
+// Windows are prompts with their tokens.
+func (s *Stored) Windows() (w [][]int32) {
+	for _, t := range s.Trajectories {
+		w = append(w, slices.Concat(t.Prompt, t.IDs))
+	}
+	return w
+}
+
+// Read reads a trajectories.json.
+func Read(t testing.TB, path string) *Stored {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Stored{}
+	if err := json.Unmarshal(b, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Decode runs a decode.py with the Python of NPACK_PYTHON, or python3: all
+// trajectories of the file, and free of them by themselves for some steps. It
+// skips the test, saying why, if that lacks one of the modules.
+func Decode(t testing.TB, modules []string, script, dir, trajectories string, free, steps int) *Answer {
+	t.Helper()
+	python := os.Getenv("NPACK_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	for _, m := range modules {
+		if err := exec.CommandContext(t.Context(), python, "-c", "import "+m).Run(); err != nil {
+			t.Skipf("SKIP: %s cannot import %s: %v", python, m, err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), python, script, dir, trajectories, strconv.Itoa(free), strconv.Itoa(steps)).Output()
+	if err != nil {
+		var e *exec.ExitError
+		if errors.As(err, &e) {
+			err = fmt.Errorf("%w: %s", err, e.Stderr)
+		}
+		t.Fatal(err)
+	}
+	a := &Answer{}
+	if err := json.Unmarshal(out, a); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return a
+}
+
+// Differences returns how many tokens differ from the stored ones, and a line
+// for each trajectory that does with the first of them and its margin; compared
+// is the number of all.
+func (a *Answer) Differences(s *Stored) (compared, different int, lines []string) {
+	for i, r := range a.Runs {
+		want := s.Trajectories[i]
+		compared += len(r.Forced) + len(r.Free)
+		first := -1
+		for k, id := range r.Forced {
+			if id != want.IDs[k] {
+				if different++; first < 0 {
+					first = k
+				}
+			}
+		}
+		if first >= 0 {
+			lines = append(lines, fmt.Sprintf("prompt %d, step %d: token %d, stored is %d with a margin of %.2g; its own is %.2g", i, first, r.Forced[first], want.IDs[first], want.Margins[first], r.Margins[first]))
+		}
+		for k, id := range r.Free {
+			if id != want.IDs[k] {
+				different++
+				lines = append(lines, fmt.Sprintf("prompt %d alone, step %d: token %d, stored is %d with a margin of %.2g", i, k, id, want.IDs[k], want.Margins[k]))
+				break
+			}
+		}
+	}
+	return compared, different, lines
+}
+
+// MarginError is the largest difference of a margin from the stored one.
+func (a *Answer) MarginError(s *Stored) (worst float64) {
+	for i, r := range a.Runs {
+		for k, m := range r.Margins {
+			worst = max(worst, math.Abs(m-s.Trajectories[i].Margins[k]))
+		}
+	}
+	return worst
+}

@@ -1,0 +1,282 @@
+// Package hf writes a model as a directory of the Hugging Face layout: dense
+// weights in safetensors, config.json and the tokenizer's files, which the
+// transformers library loads and runs. FORMAT.md beside this file is the
+// description; "§" in comments names a section of it.
+package hf
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+
+	"npack/internal/outfile"
+	"npack/pack"
+	"npack/pack/native"
+	"npack/pack/rows"
+	"npack/pack/safetensors"
+	"npack/ternary"
+)
+
+// Options say what is written.
+type Options struct {
+	DType    safetensors.DType // F32, which is exact, or BF16
+	MaxShard int64             // bytes of data in a file at most; 0 is one file
+	Side     string            // the directory that the tokenizer's files are copied from
+	// Progress, if set, is told how many bytes of how many are written.
+	Progress func(done, total int64)
+}
+
+// Result says what was written.
+type Result struct {
+	Bytes  int64 // of weights, all files together
+	Files  int   // of weights
+	DType  string
+	SHA256 string // of the container that the model makes
+	// Exact says that every weight is the container's; LargestError is how far
+	// one is off otherwise, relative to it.
+	Exact        bool
+	LargestError float64
+	Tokenizer    bool // a tokenizer.json was there to copy
+}
+
+// Size returns the bytes that the files of weights will have.
+func Size(m *ternary.Model, o Options) (int64, error) {
+	files, err := plan(m, o)
+	return setSize(files), err
+}
+
+func setSize(files []safetensors.Header) (n int64) {
+	for i := range files {
+		n += int64(len(files[i].Encode())) + files[i].DataSize()
+	}
+	return n
+}
+
+// plan lays out the files of weights.
+func plan(m *ternary.Model, o Options) ([]safetensors.Header, error) {
+	if err := m.CheckShapes(); err != nil {
+		return nil, err
+	}
+	f, err := familyOf(m)
+	if err != nil {
+		return nil, err
+	}
+	h := safetensors.Header{Metadata: []safetensors.KV{{Key: "format", Value: "pt"}}}
+	add := func(name string, d safetensors.DType, shape ...int) {
+		t := safetensors.Tensor{Name: name, DType: d}
+		for _, n := range shape {
+			t.Shape = append(t.Shape, int64(n))
+		}
+		h.Tensors = append(h.Tensors, t)
+	}
+	for t := range m.Tensors() {
+		module := Module(t.Name)
+		switch {
+		case t.Ternary != nil:
+			add(module+".weight", o.DType, t.Ternary.Rows, t.Ternary.Cols)
+			if t.Ternary.Bias != nil {
+				add(module+".bias", o.DType, t.Ternary.Rows)
+			}
+			if f == bitNet {
+				add(module+".weight_scale", safetensors.F32, 1)
+			}
+		case t.Int8 != nil:
+			add(module+".weight", o.DType, t.Int8.Rows, t.Int8.Cols)
+		default:
+			add(module+".weight", o.DType, len(t.Vector))
+		}
+	}
+	return h.Split(o.MaxShard)
+}
+
+// Write writes the model into d (§1). The error is a [*ternary.Error] if a
+// weight breaks a rule, else a [*pack.Error] about what the layout cannot hold.
+func Write(ctx context.Context, d *outfile.Dir, m *ternary.Model, o Options) (*Result, error) {
+	files, err := plan(m, o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.Survey(ctx, ternary.WalkOptions{}); err != nil {
+		return nil, err
+	}
+	side, err := CopySide(d, o.Side, m.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	if err := native.Write(&stopper{h, ctx}, m); err != nil {
+		return nil, err
+	}
+	r := &Result{Bytes: setSize(files), Files: len(files), DType: o.DType.String(), Tokenizer: side.Tokenizer, SHA256: hex.EncodeToString(h.Sum(nil))}
+	f, err := familyOf(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.WriteFile("config.json", config(m, f, o.DType, side)); err != nil {
+		return nil, err
+	}
+	x := &exporter{ctx: ctx, m: m, o: o, family: f, total: r.Bytes}
+	if err := safetensors.WriteSet(d, files, x.write); err != nil {
+		return nil, err
+	}
+	r.LargestError, r.Exact = x.worst, x.worst == 0
+	if !r.Exact {
+		return r, nil // another model: the container's rows are not its
+	}
+	w, err := d.Create(rows.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	if err := rows.Write(ctx, w, m, r.SHA256, native.ModelSize(m)); err != nil {
+		return nil, err
+	}
+	return r, w.Commit()
+}
+
+// stopper ends whoever writes to it when ctx ends.
+type stopper struct {
+	io.Writer
+	ctx context.Context
+}
+
+func (s *stopper) Write(b []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.Writer.Write(b)
+}
+
+// exporter writes the data of all tensors.
+type exporter struct {
+	ctx         context.Context
+	m           *ternary.Model
+	o           Options
+	family      family
+	w           *bufio.Writer
+	buf         []byte
+	done, total int64
+	worst       float64 // relative error
+}
+
+func (x *exporter) write(w io.Writer) error {
+	x.w = bufio.NewWriterSize(w, 1<<20)
+	for t := range x.m.Tensors() {
+		if t.Vector != nil {
+			if err := x.values(t.Vector); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := x.rows(t); err != nil {
+			return err
+		}
+		if t.Ternary == nil {
+			continue
+		}
+		if err := x.values(t.Ternary.Bias); err != nil {
+			return err
+		}
+		if x.family == bitNet {
+			if _, err := x.w.Write([]byte{0, 0, 0x80, 0x3f}); err != nil { // weight_scale: 1
+				return err
+			}
+		}
+	}
+	return x.w.Flush()
+}
+
+// rows writes a matrix or table.
+func (x *exporter) rows(t ternary.Tensor) error {
+	cols := 0
+	if t.Ternary != nil {
+		cols = t.Ternary.Cols
+	} else {
+		cols = t.Int8.Cols
+	}
+	v := make([]float32, cols)
+	var p ternary.Part
+	for r0, r1 := range t.Chunks() {
+		part, err := x.m.ReadRows(&p, t, r0, r1)
+		if err != nil {
+			return err
+		}
+		for r := range r1 - r0 {
+			if err := tellable(t.Name, &part, r0, r); err != nil {
+				return err
+			}
+			part.Values(v, r)
+			if err := x.values(v); err != nil {
+				return err
+			}
+		}
+		x.m.ReleaseTensor(part)
+	}
+	return nil
+}
+
+// tellable refuses a row whose weights cannot be told from their values.
+func tellable(name string, part *ternary.Tensor, r0, r int) error {
+	if q := part.Int8; q != nil {
+		if s := float64(q.Scale[r]); math.Abs(128*s) <= math.MaxFloat32 && (s != 0 || allZero(q.Row(r))) {
+			return nil
+		}
+		return fmt.Errorf("tensor %q: %w", name, &pack.Error{Kind: pack.ErrUnsupported, Place: fmt.Sprintf("row %d", r0+r), Offset: -1,
+			Found: fmt.Sprintf("scale %v", q.Scale[r]), Expected: "one whose products with the row's values are finite and tell them"})
+	}
+	m := part.Ternary
+	if m.SLo[r] != 0 && m.SHi[r] != 0 {
+		return nil
+	}
+	for i := r * m.Stride; i < (r+1)*m.Stride; i++ {
+		used := m.BP[i] | m.BN[i]
+		if m.SLo[r] == 0 && used&^m.BR[i] != 0 || m.SHi[r] == 0 && used&m.BR[i] != 0 {
+			return &pack.Error{Kind: pack.ErrUnsupported, Place: fmt.Sprintf("tensor %q: row %d", name, r0+r), Offset: -1,
+				Found: "a weight that is not 0 has a magnitude of 0", Expected: "magnitudes that tell the weights", Hint: "such a model can be converted to GGUF or tv4z"}
+		}
+	}
+	return nil
+}
+
+func allZero(q []int8) bool {
+	for _, v := range q {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// values writes floats in the type that is asked for.
+func (x *exporter) values(v []float32) error {
+	if err := x.ctx.Err(); err != nil {
+		return err
+	}
+	x.buf = x.buf[:0]
+	for _, f := range v {
+		bits := math.Float32bits(f)
+		if x.o.DType == safetensors.BF16 {
+			b := bits + 0x7fff + bits>>16&1 // to nearest, ties to even
+			x.buf = binary.LittleEndian.AppendUint16(x.buf, uint16(b>>16))
+			if bits&0xffff != 0 {
+				x.off(f, math.Float32frombits(b&^0xffff))
+			}
+			continue
+		}
+		x.buf = binary.LittleEndian.AppendUint32(x.buf, bits)
+	}
+	_, err := x.w.Write(x.buf)
+	if x.done += int64(len(x.buf)); x.o.Progress != nil {
+		x.o.Progress(x.done, x.total)
+	}
+	return err
+}
+
+func (x *exporter) off(want, got float32) {
+	x.worst = max(x.worst, math.Abs(float64(got)-float64(want))/math.Abs(float64(want)))
+}

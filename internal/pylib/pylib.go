@@ -32,11 +32,14 @@ func (a *Answer) Perplexity() float64 { return math.Exp(a.NLL / float64(a.Predic
 
 // Stored is the part of a trajectories.json that is compared.
 type Stored struct {
-	Trajectories []struct {
-		Prompt  []int32   `json:"prompt_ids"`
-		IDs     []int32   `json:"ids"`
-		Margins []float64 `json:"margins"`
-	} `json:"trajectories"`
+	Trajectories []Trajectory `json:"trajectories"`
+}
+
+// Trajectory is a prompt and the tokens that follow it.
+type Trajectory struct {
+	Prompt  []int32   `json:"prompt_ids"`
+	IDs     []int32   `json:"ids"`
+	Margins []float64 `json:"margins"`
 }
 
 // Windows are prompts with their tokens.
@@ -61,21 +64,31 @@ func Read(t testing.TB, path string) *Stored {
 	return s
 }
 
-// Decode runs a decode.py with the Python of NPACK_PYTHON, or python3: all
-// trajectories of the file, and free of them by themselves for some steps. It
-// skips the test, saying why, if that lacks one of the modules.
-func Decode(t testing.TB, modules []string, script, dir, trajectories string, free, steps int) *Answer {
+// Load is how much is decoded of each file.
+type Load struct {
+	Limit int // trajectories, at most
+	Free  int // of them by themselves
+	Steps int // of those
+}
+
+// Decode runs a decode.py with the Python of NPACK_PYTHON, or python3, on pairs
+// of a model and a trajectories.json. It skips the test, saying why, if that
+// lacks one of the modules.
+func Decode(t testing.TB, modules []string, script string, l Load, pairs ...string) []Answer {
 	t.Helper()
 	python := os.Getenv("NPACK_PYTHON")
 	if python == "" {
 		python = "python3"
 	}
 	for _, m := range modules {
-		if err := exec.CommandContext(t.Context(), python, "-c", "import "+m).Run(); err != nil {
-			t.Skipf("SKIP: %s cannot import %s: %v", python, m, err)
+		// Found, not imported: that takes seconds.
+		find := exec.CommandContext(t.Context(), python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)", m)
+		if err := find.Run(); err != nil {
+			t.Skipf("SKIP: %s has no module %s: %v", python, m, err)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), python, script, dir, trajectories, strconv.Itoa(free), strconv.Itoa(steps)).Output()
+	args := append([]string{script, strconv.Itoa(l.Limit), strconv.Itoa(l.Free), strconv.Itoa(l.Steps)}, pairs...)
+	out, err := exec.CommandContext(t.Context(), python, args...).Output()
 	if err != nil {
 		var e *exec.ExitError
 		if errors.As(err, &e) {
@@ -83,8 +96,8 @@ func Decode(t testing.TB, modules []string, script, dir, trajectories string, fr
 		}
 		t.Fatal(err)
 	}
-	a := &Answer{}
-	if err := json.Unmarshal(out, a); err != nil {
+	var a []Answer
+	if err := json.Unmarshal(out, &a); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return a

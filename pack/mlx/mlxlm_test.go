@@ -1,0 +1,140 @@
+package mlx_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"npack/internal/dense"
+	"npack/internal/pylib"
+	"npack/pack/mlx"
+	"npack/pack/native"
+	"npack/pack/stock"
+	"npack/ternary"
+	"npack/testdata/story"
+)
+
+// exact returns the weights of m for float64 arithmetic.
+func exact(t *testing.T, m *ternary.Model) dense.Weights {
+	t.Helper()
+	f32, _ := stock.ParseType("f32")
+	tensors, err := stock.Plan(m, f32, stock.Levels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stock.NewWeights(m, tensors)
+}
+
+// trajectories lets m continue some prompts greedily in float64 and returns the
+// path of a file of the outcome.
+func trajectories(t *testing.T, m *ternary.Model) string {
+	t.Helper()
+	w := exact(t, m)
+	var s pylib.Stored
+	s.Trajectories = make([]pylib.Trajectory, 3)
+	for i := range s.Trajectories {
+		x := &s.Trajectories[i]
+		for k := range 4 {
+			x.Prompt = append(x.Prompt, int32((7*i+5*k+i*k)%m.Vocab))
+		}
+		for range 12 {
+			tokens := slices.Concat(x.Prompt, x.IDs)
+			scores, err := dense.Run(context.Background(), w, []dense.Text{{Tokens: tokens, From: len(tokens) - 1, Next: []int32{0}}}, func(_, _ int64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.IDs, x.Margins = append(x.IDs, scores[0][0].Best), append(x.Margins, scores[0][0].Margin)
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "trajectories.json")
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// mlx-lm as it is published loads packs of all exact profiles, tied and untied,
+// in one file and in several, and chooses the tokens that float64 chooses.
+func TestMLXLM(t *testing.T) {
+	f, err := native.OpenBytes("story.bin", story.Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stored = "../../testdata/story/trajectories.json"
+	planes, _ := write(t, f.Model(), mlx.Options{Side: "../../testdata/story", Source: "story.bin"})
+	pairs := []string{planes, stored}
+	small := func(m *ternary.Model, o mlx.Options, want mlx.Profile) {
+		dir, p := write(t, m, o)
+		if p.Profile != want {
+			t.Errorf("profile %s, want %s", p.Profile, want)
+		}
+		pairs = append(pairs, dir, trajectories(t, m))
+	}
+	small(model(64, 96, 96, false), mlx.Options{MaxShard: 30000}, mlx.Planes)
+	single := model(96, 64, 96, true)
+	linears(single, oneMagnitude)
+	small(single, mlx.Options{}, mlx.Affine)
+	three := model(64, 96, 96, false)
+	linears(three, ratio(2, 3))
+	small(three, mlx.Options{MaxShard: 30000}, mlx.Affine)
+	small(model(96, 64, 96, true), mlx.Options{Profile: mlx.Dense}, mlx.Dense)
+
+	load := pylib.Load{Limit: 3, Free: 1, Steps: 12}
+	if os.Getenv("NPACK_EXHAUSTIVE") != "" {
+		load = pylib.Load{Limit: 24, Free: 24, Steps: 64}
+	}
+	answers := pylib.Decode(t, []string{"mlx_lm"}, "testdata/decode.py", load, pairs...)
+	for i, a := range answers {
+		s := pylib.Read(t, pairs[2*i+1])
+		compared, different, lines := a.Differences(s)
+		t.Logf("%s: %d of %d tokens equal, margins within %.2g, perplexity %.9g", a.Program, compared-different, compared, a.MarginError(s), a.Perplexity())
+		if compared < 36 || different > 0 {
+			t.Errorf("pack %d: %d of %d tokens differ: %q", i, different, compared, lines)
+		}
+		// Float32 sums of some hundred products in MLX's order: FORMAT.md §6.
+		if e := a.MarginError(s); e > 1e-4 {
+			t.Errorf("pack %d: a margin is off by %g", i, e)
+		}
+	}
+	checkPerplexity(t, &answers[0], load.Limit)
+}
+
+// checkPerplexity compares the perplexity over the stored windows with that of
+// float64 arithmetic (dense.Perplexity, which takes a minute for all 24).
+func checkPerplexity(t *testing.T, a *pylib.Answer, limit int) {
+	t.Helper()
+	want, ok := map[int]float64{3: storyPerplexity3, 24: storyPerplexity}[limit]
+	if got := a.Perplexity(); !ok || math.Abs(got-want) > 1e-6*want {
+		t.Errorf("perplexity %.9f, in float64 %.9f", got, want)
+	}
+}
+
+// Perplexities of the story model over the first 3 and all 24 trajectories.
+const (
+	storyPerplexity3 = 1.0
+	storyPerplexity  = 3.038280934538291
+)
+
+// The constants are what they say.
+func TestPerplexityOfStory(t *testing.T) {
+	f, err := native.OpenBytes("story.bin", story.Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows, want := pylib.Read(t, "../../testdata/story/trajectories.json").Windows()[:3], storyPerplexity3
+	if os.Getenv("NPACK_EXHAUSTIVE") != "" {
+		windows, want = pylib.Read(t, "../../testdata/story/trajectories.json").Windows(), storyPerplexity
+	}
+	got, err := dense.Perplexity(t.Context(), exact(t, f.Model()), windows, func(_, _ int64) {})
+	if err != nil || math.Abs(got-want) > 1e-12*want {
+		t.Errorf("perplexity %.15f, %v", got, err)
+	}
+}

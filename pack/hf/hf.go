@@ -226,8 +226,8 @@ func tellable(name string, part *ternary.Tensor, r0, r int) error {
 		if s := float64(q.Scale[r]); math.Abs(128*s) <= math.MaxFloat32 && (s != 0 || allZero(q.Row(r))) {
 			return nil
 		}
-		return fmt.Errorf("tensor %q: %w", name, &pack.Error{Kind: pack.ErrUnsupported, Place: fmt.Sprintf("row %d", r0+r), Offset: -1,
-			Found: fmt.Sprintf("scale %v", q.Scale[r]), Expected: "one whose products with the row's values are finite and tell them"})
+		return &pack.Error{Kind: pack.ErrUnsupported, Place: fmt.Sprintf("tensor %q: row %d", name, r0+r), Offset: -1,
+			Found: fmt.Sprintf("scale %v", q.Scale[r]), Expected: "one whose products with the row's values are finite and tell them", Hint: "such a model can be converted to GGUF or tv4z"}
 	}
 	m := part.Ternary
 	if m.SLo[r] != 0 && m.SHi[r] != 0 {

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -143,6 +143,12 @@ synth-0.6b-random: ## random weights, to measure speed on
 synth-0.6b:
 	@mkdir -p dist
 	$(GO) run ./internal/synth -model 0.6b -o dist/synth-0.6b.bin
+
+synth-bitnet-2b: ## a BitNet b1.58 2B checkpoint with random weights as trained, 4.8 GB, for npack import
+	$(GO) run ./internal/synth -model bitnet-2b -form trained -o dist/bitnet-2b-trained
+
+synth-bitnet-2b-packed: ## the same packed, 1.2 GB
+	$(GO) run ./internal/synth -model bitnet-2b -form packed -o dist/bitnet-2b-packed
 
 clean:
 	rm -rf $(BIN) dist

@@ -7,7 +7,7 @@
 // take some 15 MB of disk. Scales and norms are what a loader accepts. With
 // -random the weights have the shares that are published of the 8B model, and
 // the file takes all of its size. With -gguf it is a file for llama.cpp, to
-// compare with.
+// compare with. bitnet-2b is a checkpoint of another program, for npack import.
 package main
 
 import (
@@ -16,9 +16,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"npack/pack/native"
+	"npack/pack/safetensors"
 	"npack/ternary"
 )
 
@@ -39,13 +41,20 @@ var geometries = []geometry{
 }
 
 func main() {
-	name := flag.String("model", "8b", "geometry: 8b or 0.6b")
+	name := flag.String("model", "8b", "geometry: 8b, 0.6b or bitnet-2b, a Hugging Face directory")
 	out := flag.String("o", "", "file to write")
 	random := flag.Bool("random", false, "random weights of the published shares, not zeros")
 	seed := flag.Uint64("seed", 1, "of the random weights")
 	peer := flag.Bool("gguf", false, "a GGUF file for llama.cpp instead: random TQ2_0 linears, Q8_0 tables")
+	form := flag.String("form", formTrained, "of bitnet-2b: packed or trained")
 	part := flag.Int("part", 1, "make one with an `N`th of the layers and of the vocabulary, of the same mix")
 	flag.Parse()
+	if *name == "bitnet-2b" && *out != "" {
+		c := bitnet2B
+		c.Layers, c.Vocab = max(1, c.Layers/max(1, *part)), max(1, c.Vocab/max(1, *part))
+		report(*name, filepath.Join(*out, safetensors.ShardName(0, 1)), writeBitNet(*out, &c, *form, *seed))
+		return
+	}
 	i := slices.IndexFunc(geometries, func(g geometry) bool { return g.name == *name })
 	if i < 0 || *out == "" || flag.NArg() > 0 {
 		flag.Usage()
@@ -62,12 +71,16 @@ func main() {
 	} else if err = write(*out, &g); err == nil && *random {
 		err = randomize(*out, *seed)
 	}
+	report(*name, *out, err)
+}
+
+func report(name, path string, err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "synth: error:", err)
 		os.Exit(1)
 	}
-	if st, err := os.Stat(*out); err == nil {
-		fmt.Printf("wrote %q: %s, %d bytes\n", *out, *name, st.Size())
+	if st, err := os.Stat(path); err == nil {
+		fmt.Printf("wrote %q: %s, %d bytes\n", path, name, st.Size())
 	}
 }
 

@@ -65,11 +65,11 @@ func putTable(q []int8, v []float32, given float32, r rounding) (scale float32, 
 			return given, true, nil
 		}
 	}
-	top := 127
+	most := 127
 	if negative {
-		top = 128
+		most = 128
 	}
-	for ; top > 0; top-- {
+	for top := most; top > 0; top-- {
 		s := largest / float32(top)
 		for _, s := range [3]float32{s, math.Nextafter32(s, 0), math.Nextafter32(s, largest)} {
 			if float32(top)*s == largest && divide(q, v, s, nil) {
@@ -79,7 +79,7 @@ func putTable(q []int8, v []float32, given float32, r rounding) (scale float32, 
 	}
 	distinct := distinctMagnitudes(v)
 	if r.to != nil && len(distinct) <= 128 {
-		if s, ok := narrowScale(distinct, r); ok && divide(q, v, s, r.to) {
+		if s, ok := narrowScale(distinct, r, most); ok && divide(q, v, s, r.to) {
 			return s, true, nil
 		}
 	}
@@ -126,13 +126,13 @@ func distinctMagnitudes(v []float32) []float64 {
 	return d
 }
 
-// narrowScale finds a scale whose multiples are distinct, rising, when rounded by
-// r. Each value leaves an interval for the scale; taken from the smallest one
+// narrowScale finds a scale whose multiples, up to most, are distinct, rising,
+// when rounded by r. Each value leaves an interval for the scale; taken from the smallest one
 // up, the interval is always narrow enough to know the next value's multiple.
-func narrowScale(distinct []float64, r rounding) (float32, bool) {
+func narrowScale(distinct []float64, r rounding, most int) (float32, bool) {
 	largest := distinct[len(distinct)-1]
 top:
-	for top := 128.0; top >= float64(len(distinct)); top-- {
+	for top := float64(most); top >= float64(len(distinct)); top-- {
 		below, above := r.around(largest)
 		from, to := (largest-below)/top, (largest+above)/top
 		for _, d := range distinct {

@@ -15,6 +15,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/internal/outfile"
+	"npack/internal/tokens"
 	"npack/pack"
 	"npack/pack/coded"
 	"npack/pack/foreign"
@@ -126,6 +127,9 @@ func (x *importReport) write(c *urfave.Context, f *foreign.File, threads int, p 
 		for _, name := range f.SideFiles(sideFiles) {
 			x.leave(name)
 		}
+		if f.GGUF() != nil {
+			x.leave("tokenizer")
+		}
 		out, err := outfile.Create(x.Out, size)
 		if err != nil {
 			return err
@@ -215,6 +219,20 @@ func (x *importReport) sideFiles(f *foreign.File, d *outfile.Dir) error {
 			return err
 		}
 		x.Files = append(x.Files, name)
+	}
+	g := f.GGUF()
+	if g == nil {
+		return nil
+	}
+	files, err := tokens.Files(g, f.Model().Vocab)
+	if err != nil { // the weights do not need it
+		x.Dropped = append(x.Dropped, foreign.Dropped{Name: "tokenizer", Why: err.Error()})
+	}
+	for _, file := range files {
+		if err := d.WriteFile(file.Name, file.Data); err != nil {
+			return err
+		}
+		x.Files = append(x.Files, file.Name)
 	}
 	return nil
 }

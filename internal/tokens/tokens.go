@@ -152,8 +152,14 @@ func FromGGUF(f *fv5.File) (*tokenizer.Tokenizer, error) {
 	if g == nil || err != nil {
 		return nil, err
 	}
+	return fromGGUF(f.Name(), g, f.Model().Vocab)
+}
+
+// fromGGUF builds the tokenizer g of the file of that name, whose model has vocab
+// ids.
+func fromGGUF(name string, g *fv5.Tokenizer, vocab int) (*tokenizer.Tokenizer, error) {
 	bad := func(kind error, format string, args ...any) error {
-		return &pack.Error{Kind: kind, File: f.Name(), Place: "tokenizer.ggml", Offset: -1, Found: fmt.Sprintf(format, args...),
+		return &pack.Error{Kind: kind, File: name, Place: "tokenizer.ggml", Offset: -1, Found: fmt.Sprintf(format, args...),
 			Hint: "the file's tokenizer is damaged or of another kind; token ids work without it: nrun generate --ids 1,2,3"}
 	}
 	v := tokenizer.Vocab{Pre: g.Pre, NFC: g.NFC, Tokens: g.Tokens, Merges: make([][2]string, len(g.Merges))}
@@ -168,8 +174,8 @@ func FromGGUF(f *fv5.File) (*tokenizer.Tokenizer, error) {
 			return nil, bad(pack.ErrUnsupported, "token %d is of type %d", id, typ)
 		}
 	}
-	if n := f.Model().Vocab; len(v.Tokens) > n {
-		return nil, bad(pack.ErrCorrupt, "%d tokens, expected at most %d, the rows of the embedding", len(v.Tokens), n)
+	if len(v.Tokens) > vocab {
+		return nil, bad(pack.ErrCorrupt, "%d tokens, expected at most %d, the rows of the embedding", len(v.Tokens), vocab)
 	}
 	for i, m := range g.Merges {
 		left, right, ok := strings.Cut(m, " ")

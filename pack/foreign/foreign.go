@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"npack/gguf"
 	"npack/pack"
 	"npack/pack/rows"
 	"npack/pack/safetensors"
@@ -41,6 +42,7 @@ type File struct {
 	known      *rows.File // or nil
 	tables     tableReport
 	near       atomic.Int64
+	trained    bool // the weights are made ternary by the model
 }
 
 // Dropped is something of the source that the container does not hold.
@@ -135,6 +137,12 @@ func (f *File) SideFiles(names []string) (found []string) {
 	return found
 }
 
+// GGUF returns the file that the model is read from, or nil if it is none.
+func (f *File) GGUF() *gguf.File {
+	g, _ := f.closer.(*gguf.File)
+	return g
+}
+
 // Dropped lists what the container will not hold.
 func (f *File) Dropped() []Dropped { return f.dropped }
 
@@ -142,6 +150,9 @@ func (f *File) Dropped() []Dropped { return f.dropped }
 // weights compare with the source's.
 func (f *File) Notes() []string {
 	var notes []string
+	if f.trained {
+		notes = append(notes, "weights: what the model makes of its own numbers whenever it runs; the mean of their magnitudes is rounded once")
+	}
 	if f.tables.narrow.Load() {
 		notes = append(notes, "embeddings: the products of int8 and scale are the source's values when rounded to its 16-bit type, as the source itself stores them")
 	}

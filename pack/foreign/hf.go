@@ -92,6 +92,7 @@ func (f *File) openHF(path string) error {
 		f.form += ", BitNet packed"
 	case trained:
 		f.form += ", BitNet as trained"
+		f.trained = true
 	}
 	if form != notBitNet && m.Arch != ternary.BitNet {
 		f.drop("8-bit activations", fmt.Sprintf("the source rounds the input of each linear to 8 bits, topology %v does not", m.Arch))

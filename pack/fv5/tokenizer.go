@@ -71,8 +71,12 @@ func (t *Tokenizer) metadata() []gguf.KV {
 
 // Tokenizer reads the file's tokenizer, or returns nil if there is none. It
 // copies all tokens. Errors are [*pack.Error].
-func (f *File) Tokenizer() (*Tokenizer, error) {
-	model, ok := f.g.Value(keyModel)
+func (f *File) Tokenizer() (*Tokenizer, error) { return ReadTokenizer(f.g) }
+
+// ReadTokenizer is [File.Tokenizer] for any GGUF file.
+func ReadTokenizer(g *gguf.File) (*Tokenizer, error) {
+	f := &File{name: g.Name(), g: g} // for its errors
+	model, ok := g.Value(keyModel)
 	if !ok {
 		return nil, nil
 	}

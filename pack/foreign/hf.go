@@ -245,7 +245,7 @@ func (h *hf) linear(name string, s ternary.Shape) (source, error) {
 	case err != nil:
 		return nil, err
 	case h.form == trained:
-		return &master{values: *x, near: h.near}, nil
+		return &master{values: *x, bf16: t.DType == safetensors.BF16, near: h.near}, nil
 	case scale == nil || *scale == 1:
 		return x, nil
 	case h.form == multiplied:

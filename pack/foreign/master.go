@@ -1,8 +1,10 @@
 package foreign
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +22,9 @@ type master struct {
 	err   error
 	scale float32 // s
 	size  float32 // 1/s, the magnitude
+	// codes are those of all bf16 numbers, if the weights are stored as such.
+	bf16  bool
+	codes [1 << 16]byte
 	// near counts the weights whose w·s is so close to ±0.5 that a program that
 	// adds the mean in another order may take them differently.
 	near *atomic.Int64
@@ -36,11 +41,7 @@ func (x *master) prepare() error {
 	x.once.Do(func() {
 		sums := make([]float64, x.rows)
 		x.err = x.each(0, x.rows, func(r int, v []float32) error {
-			s := 0.0
-			for _, f := range v {
-				s += math.Abs(float64(f))
-			}
-			if sums[r] = s; s-s != 0 {
+			if sums[r] = sumMagnitudes(v); sums[r]-sums[r] != 0 {
 				return x.wrong(pack.ErrCorrupt, r, "a value that is not finite", "finite weights", hintDamaged)
 			}
 			return nil
@@ -52,30 +53,68 @@ func (x *master) prepare() error {
 		mean := max(float32(total/(float64(x.rows)*float64(x.cols))), 1e-5)
 		x.scale = 1 / mean
 		x.size = 1 / x.scale
+		if x.bf16 {
+			for i := range x.codes {
+				x.codes[i] = x.code(math.Float32frombits(uint32(i) << 16))
+			}
+		}
 	})
 	return x.err
+}
+
+// sumMagnitudes adds in four lanes, which follow each other faster.
+func sumMagnitudes(v []float32) float64 {
+	var s [4]float64
+	magnitude := func(f float32) float64 { return float64(math.Float32frombits(math.Float32bits(f) &^ signBit)) }
+	for len(v) >= 4 {
+		s[0] += magnitude(v[0])
+		s[1] += magnitude(v[1])
+		s[2] += magnitude(v[2])
+		s[3] += magnitude(v[3])
+		v = v[4:]
+	}
+	for _, f := range v {
+		s[0] += magnitude(f)
+	}
+	return s[0] + s[1] + (s[2] + s[3])
+}
+
+// nearBit marks the code of a number that is close to the threshold.
+const nearBit = 8
+
+// code is what the model makes of a number: the bits of bp and bn, and nearBit.
+func (x *master) code(f float32) byte {
+	n := f * x.scale
+	a := max(n, -n)
+	code := byte(0)
+	if a > 0.5 { // 0.5 itself is rounded to even
+		code = 1
+		if n < 0 {
+			code = 2
+		}
+	}
+	if d := a - 0.5; max(d, -d) <= 0.5*thresholdSlack {
+		code |= nearBit
+	}
+	return code
 }
 
 func (x *master) matrix(m *ternary.Matrix, r0 int, k known) error {
 	if err := x.prepare(); err != nil {
 		return err
 	}
+	if x.bf16 {
+		return x.eachRow(r0, r0+m.Rows, func(r int, b []byte) error {
+			x.near.Add(x.putCodes(m, r-r0, b))
+			return nil
+		})
+	}
 	return x.each(r0, r0+m.Rows, func(r int, v []float32) error {
 		near := int64(0)
 		for i, f := range v {
-			n := f * x.scale
-			a := max(n, -n)
-			if d := a - 0.5; max(d, -d) <= 0.5*thresholdSlack {
-				near++
-			}
-			switch {
-			case a <= 0.5: // 0.5 is rounded to even
-				v[i] = 0
-			case n < 0:
-				v[i] = -x.size
-			default:
-				v[i] = x.size
-			}
+			code := x.code(f)
+			near += int64(code / nearBit)
+			v[i] = [3]float32{0, x.size, -x.size}[code%nearBit]
 		}
 		x.near.Add(near)
 		if err := putRow(m, r-r0, v, k.scales, nil); err != nil {
@@ -83,6 +122,43 @@ func (x *master) matrix(m *ternary.Matrix, r0 int, k known) error {
 		}
 		return nil
 	})
+}
+
+// putCodes writes a row of bf16 numbers through the table of their codes, and
+// compares the planes with them. It returns how many numbers are close to the
+// threshold.
+func (x *master) putCodes(m *ternary.Matrix, r int, b []byte) (near int64) {
+	bp, bn, br := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
+	var bad uint64
+	var tail [16]byte // zeros, whose code is 0
+	i := 0
+	for ; len(b) > 0; i++ {
+		var eight *[16]byte
+		if len(b) >= 16 {
+			eight, b = (*[16]byte)(b), b[16:]
+		} else {
+			copy(tail[:], b)
+			eight, b = &tail, nil
+		}
+		var codes uint64
+		for half := range 2 {
+			four := binary.LittleEndian.Uint64(eight[8*half:])
+			codes = codes>>32 | uint64(x.codes[four&0xffff])<<32 | uint64(x.codes[four>>16&0xffff])<<40 |
+				uint64(x.codes[four>>32&0xffff])<<48 | uint64(x.codes[four>>48])<<56
+		}
+		near += int64(bits.OnesCount64(codes & (nearBit * lowBits)))
+		bp[i], bn[i] = gather(codes), gather(codes>>1)
+		bad |= (spread[bp[i]] | spread[bn[i]]<<1) ^ codes&(3*lowBits)
+	}
+	clear(bp[i:])
+	clear(bn[i:])
+	clear(br)
+	if bad != 0 {
+		panic("foreign: weights that were made differ from the source's")
+	}
+	m.SLo[r], m.SHi[r] = x.size, x.size
+	m.RSLo[r], m.RSHi[r] = rowSums(m, r)
+	return near
 }
 
 func (x *master) table(*ternary.Int8Matrix, int, known) error {

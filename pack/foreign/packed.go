@@ -22,23 +22,7 @@ type packed struct {
 	scale float32
 }
 
-const (
-	lowBits = 0x0101010101010101 // of eight bytes
-	zeros   = 0x5555555555555555 // weights of 0
-)
-
-// gather returns the lowest bits of eight bytes as one byte.
-func gather(x uint64) byte { return byte(x & lowBits * 0x0102040810204080 >> 56) }
-
-// spread[b] has the bits of b as eight bytes.
-var spread = func() (t [256]uint64) {
-	for b := range t {
-		for i := range 8 {
-			t[b] |= uint64(b>>i&1) << (8 * i)
-		}
-	}
-	return t
-}()
+const packedZeros = 0x5555555555555555 // weights of 0
 
 func (x *packed) matrix(m *ternary.Matrix, r0 int, _ known) error {
 	quarter := int(x.t.Shape[0])
@@ -53,7 +37,7 @@ func (x *packed) matrix(m *ternary.Matrix, r0 int, _ known) error {
 		if _, err := x.t.ReadAt(buf, int64(from)*int64(x.cols)); err != nil {
 			return err
 		}
-		binary.LittleEndian.PutUint64(row[padded-8:], zeros)
+		binary.LittleEndian.PutUint64(row[padded-8:], packedZeros)
 		for p := from; p < to; p++ {
 			copy(row, buf[(p-from)*x.cols:(p-from+1)*x.cols])
 			if err := x.unpack(m, r0, p, row); err != nil {

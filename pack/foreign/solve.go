@@ -64,35 +64,101 @@ func tooMany(v []float32) *misfit {
 
 // putRow writes v as row r of m: planes, magnitudes and their sums. Magnitudes
 // that a row does not use are the one it does. given says that m has magnitudes
-// for the row, to be kept where they are v's; br, where not nil, is its plane. It
-// then decodes what it has written and compares each weight with v, bit for bit
-// but for the sign of 0.
+// for the row, to be kept where they are v's; br, where not nil, is its plane.
+//
+// Every weight is compared with v, bit for bit but for the sign of 0: what its
+// code stands for as it is made, and the codes that the planes hold once they are
+// written.
 func putRow(m *ternary.Matrix, r int, v []float32, given bool, br []byte) *misfit {
-	lo, hi, err := magnitudes(v)
-	if err != nil {
-		return err
-	}
-	if a, b := math.Float32bits(m.SLo[r]), math.Float32bits(m.SHi[r]); given && fits(lo, a, b) && fits(hi, a, b) {
-		lo, hi = a, b
-	}
-	bp, bn, h := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
-	var sumLo, sumHi int
-	for c := 0; c < len(bp); c += 8 {
-		p, n, q := planes(v[min(8*c, len(v)):min(8*c+64, len(v))], lo, hi)
-		if br != nil {
-			q = word(br[c:])
+	// Two magnitudes, if there are, show at a row's start; if there are more, the
+	// comparison fails and all of the row is looked at.
+	lo, hi, err := magnitudes(v[:min(64, len(v))])
+	for whole := false; ; whole = true {
+		if err != nil {
+			return err
 		}
-		putWord(bp[c:], p)
-		putWord(bn[c:], n)
-		putWord(h[c:], q)
-		sumLo += bits.OnesCount64(p&^q) - bits.OnesCount64(n&^q)
-		sumHi += bits.OnesCount64(p&q) - bits.OnesCount64(n&q)
+		if a, b := math.Float32bits(m.SLo[r]), math.Float32bits(m.SHi[r]); given && fits(lo, a, b) && fits(hi, a, b) {
+			lo, hi = a, b
+		}
+		if writePlanes(m, r, v, lo, hi, br) {
+			break
+		}
+		if whole {
+			return &misfit{found: "the weights that were made differ from the source's", expected: "the same bits; the file beside the model is wrong, or this program"}
+		}
+		lo, hi, err = magnitudes(v)
 	}
 	m.SLo[r], m.SHi[r] = math.Float32frombits(lo), math.Float32frombits(hi)
 	if !given { // they came with the magnitudes
-		m.RSLo[r], m.RSHi[r] = int32(sumLo), int32(sumHi)
+		m.RSLo[r], m.RSHi[r] = rowSums(m, r)
 	}
-	return checkRow(m, r, v)
+	return nil
+}
+
+// fits reports whether magnitude a, if it is not 0, is one of two that are
+// finite and not negative.
+func fits(a, lo, hi uint32) bool {
+	return lo < infinity && hi < infinity && (a == 0 || a == lo || a == hi)
+}
+
+// A weight's code has the bits of bp, bn and br in its lowest bits. noWeight is
+// what no weight is equal to.
+const noWeight = infinity + 1
+
+// writePlanes sets the planes of row r and reports whether they hold v. br may be
+// nil.
+func writePlanes(m *ternary.Matrix, r int, v []float32, lo, hi uint32, br []byte) bool {
+	value := [8]uint32{0, lo, lo | signBit, noWeight, noWeight, hi, hi | signBit, noWeight}
+	if hi == 0 { // the row has zeros alone, and -0 is one of them
+		value[2], value[6] = 0, 0
+	}
+	bp, bn, h := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
+	var bad uint32
+	var tail [8]float32
+	for i := range (len(v) + 7) / 8 {
+		var eight *[8]float32
+		if 8*i+8 <= len(v) {
+			eight = (*[8]float32)(v[8*i:])
+		} else {
+			copy(tail[:], v[8*i:])
+			eight = &tail
+		}
+		var codes uint64
+		for _, f := range eight {
+			b := math.Float32bits(f)
+			a := b &^ signBit
+			set := nonzero(a)
+			code := set + set&(b>>31) + set&nonzero(a^lo)<<2
+			bad |= value[code&7] ^ b&-set
+			codes = codes>>8 | uint64(code)<<56
+		}
+		if br != nil {
+			codes = codes&(3*lowBits) | spread[br[i]]<<2
+			for j, f := range eight {
+				b := math.Float32bits(f)
+				bad |= value[codes>>(8*j)&7] ^ b&-nonzero(b&^signBit)
+			}
+		}
+		bp[i], bn[i], h[i] = gather(codes), gather(codes>>1), gather(codes>>2)
+		if spread[bp[i]]|spread[bn[i]]<<1|spread[h[i]]<<2 != codes {
+			bad = 1
+		}
+	}
+	for _, plane := range [][]byte{bp, bn, h} {
+		clear(plane[(len(v)+7)/8:])
+	}
+	return bad == 0
+}
+
+// rowSums returns the sums of a row's signs by magnitude.
+func rowSums(m *ternary.Matrix, r int) (lo, hi int32) {
+	bp, bn, br := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
+	for i := 0; i < len(bp); i += 8 {
+		p, n, h := word(bp[i:]), word(bn[i:]), word(br[i:])
+		lo += int32(bits.OnesCount64(p&^h) - bits.OnesCount64(n&^h))
+		hi += int32(bits.OnesCount64(p&h) - bits.OnesCount64(n&h))
+	}
+	return lo, hi
 }
 
 func planeRow(plane []byte, m *ternary.Matrix, r int) []byte {
@@ -110,58 +176,17 @@ func word(b []byte) (w uint64) {
 	return w
 }
 
-// putWord sets the first 64 bits of b, or those that there are.
-func putWord(b []byte, w uint64) {
-	if len(b) >= 8 {
-		binary.LittleEndian.PutUint64(b, w)
-		return
-	}
-	for i := range b {
-		b[i] = byte(w >> (8 * i))
-	}
-}
+const lowBits = 0x0101010101010101 // of eight bytes
 
-// fits reports whether magnitude a, if it is not 0, is one of two that are
-// finite and not negative.
-func fits(a, lo, hi uint32) bool {
-	return lo < infinity && hi < infinity && (a == 0 || a == lo || a == hi)
-}
+// gather returns the lowest bits of eight bytes as one byte.
+func gather(x uint64) byte { return byte(x & lowBits * 0x0102040810204080 >> 56) }
 
-// planes returns 64 weights, or as many as v has, whose magnitudes are lo and hi.
-func planes(v []float32, lo, hi uint32) (p, n, h uint64) {
-	for i, f := range v {
-		b := math.Float32bits(f)
-		a := b &^ signBit
-		set, neg := uint64(nonzero(a)), uint64(b>>31)
-		p |= (set &^ neg) << (i & 63)
-		n |= (set & neg) << (i & 63)
-		h |= (set & uint64(nonzero(a^lo))) << (i & 63)
-	}
-	return p, n, h
-}
-
-// checkRow compares the weights of row r, as the container defines them, with v.
-func checkRow(m *ternary.Matrix, r int, v []float32) *misfit {
-	lo, hi := math.Float32bits(m.SLo[r]), math.Float32bits(m.SHi[r])
-	const wrong = infinity + 1 // equal to no weight
-	// By the bits of br, bn and bp, the highest first.
-	value := [8]uint32{0, lo, lo | signBit, wrong, wrong, hi, hi | signBit, wrong}
-	if lo == 0 { // -0 is 0
-		value[2] = 0
-	}
-	var bad uint32
-	bp, bn, br := planeRow(m.BP, m, r), planeRow(m.BN, m, r), planeRow(m.BR, m, r)
-	for c := 0; c < len(v); c += 64 {
-		p, n, h := word(bp[c/8:]), word(bn[c/8:]), word(br[c/8:])
-		for _, f := range v[c:min(c+64, len(v))] {
-			b := math.Float32bits(f)
-			b &= -nonzero(b &^ signBit)
-			bad |= b ^ value[p&1|n&1<<1|h&1<<2]
-			p, n, h = p>>1, n>>1, h>>1
+// spread[b] has the bits of b as eight bytes.
+var spread = func() (t [256]uint64) {
+	for b := range t {
+		for i := range 8 {
+			t[b] |= uint64(b>>i&1) << (8 * i)
 		}
 	}
-	if bad != 0 {
-		return &misfit{found: "the weights that were made differ from the source's", expected: "the same bits; this is an error of the program"}
-	}
-	return nil
-}
+	return t
+}()

@@ -3,6 +3,7 @@ package foreign
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -66,24 +67,38 @@ const pieceBytes = 256 << 10
 // each decodes rows r0 to r1 on all cores and calls do for them with their
 // number. It returns the first row's error.
 func (x *values) each(r0, r1 int, do func(r int, v []float32) error) error {
+	bufs := sync.Pool{New: func() any { return new([]float32) }}
+	return x.eachRow(r0, r1, func(r int, b []byte) error {
+		v := bufs.Get().(*[]float32)
+		defer bufs.Put(v)
+		*v = slices.Grow((*v)[:0], x.cols)[:x.cols]
+		x.decode(*v, b)
+		return do(r, *v)
+	})
+}
+
+// eachRow is each for the bytes of rows.
+func (x *values) eachRow(r0, r1 int, do func(r int, b []byte) error) error {
 	step := max(1, pieceBytes/max(1, x.rowBytes))
 	if x.order != nil {
 		step = 1
 	}
+	bufs := sync.Pool{New: func() any { return new([]byte) }}
 	return parallel(r1-r0, step, func(from, to int) error {
 		first, last := r0+from, r0+to
 		if x.order != nil {
 			first = x.order(first)
 			last = first + 1
 		}
-		buf, v := make([]byte, (to-from)*x.rowBytes), make([]float32, x.cols)
-		b, err := x.load(buf, first, last)
+		buf := bufs.Get().(*[]byte)
+		defer bufs.Put(buf)
+		*buf = slices.Grow((*buf)[:0], (to-from)*x.rowBytes)
+		b, err := x.load((*buf)[:cap(*buf)], first, last)
 		if err != nil {
 			return err
 		}
 		for i := range to - from {
-			x.decode(v, b[i*x.rowBytes:(i+1)*x.rowBytes])
-			if err := do(r0+from+i, v); err != nil {
+			if err := do(r0+from+i, b[i*x.rowBytes:(i+1)*x.rowBytes]); err != nil {
 				return err
 			}
 		}

@@ -58,7 +58,7 @@ type importReport struct {
 	Container importedFile      `json:"container"`
 	Transport *importedFile     `json:"transport"` // null without --transport
 	Config    config            `json:"config"`
-	Exact     bool              `json:"exact"`    // every weight is the source's
+	Exact     bool              `json:"exact"`    // every weight is the source's; see Notes for what that means
 	Exported  string            `json:"exported"` // "identical" with the container that was exported, or ""
 	Occupancy counts            `json:"occupancy"`
 	Dropped   []foreign.Dropped `json:"dropped"`
@@ -112,7 +112,8 @@ func importAction(c *urfave.Context) error {
 }
 
 // sideFiles are the files beside safetensors that are taken over as they are.
-var sideFiles = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
+var sideFiles = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+	"chat_template.jinja", "vocab.json", "merges.txt", "tokenizer.model", "LICENSE"}
 
 // maxImported bounds each of them, in bytes. The tokenizer.json of Qwen3 has 11 MB.
 const maxImported = 64 << 20

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"npack/ternary"
 )
@@ -113,29 +114,37 @@ func PackPlanes(dst []byte, part *ternary.Matrix, first int, place Place) error 
 	for r := range part.Rows {
 		at := place.Row(first + r)
 		strip, g, half := at/StripRows, at%8, at%StripRows/8
+		to := dst[4*(strip*tiles*planeWords+16*g+half):]
+		row := part.Stride * r
+		bp, bn, br := part.BP[row:row+part.Stride], part.BN[row:row+part.Stride], part.BR[row:row+part.Stride]
+		var bad uint32
 		for i := range words {
-			p, n, b := planeWord(part.BP, part, r, i), planeWord(part.BN, part, r, i), planeWord(part.BR, part, r, i)
-			if bad := p&n | b&^(p|n) | (p|n|b)&^columnMask(part.Cols-32*i); bad != 0 {
-				return fmt.Errorf("row %d, columns %d to %d: planes %08x, %08x, %08x are no weights", first+r, 32*i, 32*i+31, p, n, b)
+			var p, n, b uint32
+			if at := 4 * i; at+4 <= len(bp) {
+				p, n, b = binary.LittleEndian.Uint32(bp[at:]), binary.LittleEndian.Uint32(bn[at:]), binary.LittleEndian.Uint32(br[at:])
+			} else {
+				p, n, b = lastWord(bp), lastWord(bn), lastWord(br)
 			}
-			lane, word := 4*g+i%4, i/4%2*2+half
-			to := dst[4*((strip*tiles+i/8)*planeWords+lane*4+word):]
-			binary.LittleEndian.PutUint32(to, p)
-			binary.LittleEndian.PutUint32(to[512:], n)
-			binary.LittleEndian.PutUint32(to[1024:], b)
+			bad |= p&n | b&^(p|n)
+			if i == words-1 {
+				bad |= (p | n) &^ columnMask(part.Cols-32*i)
+			}
+			tile := to[4*(i/8*planeWords+i%4*4+i/4%2*2):][:1028]
+			binary.LittleEndian.PutUint32(tile, p)
+			binary.LittleEndian.PutUint32(tile[512:], n)
+			binary.LittleEndian.PutUint32(tile[1024:], b)
+		}
+		if bad != 0 {
+			return fmt.Errorf("row %d: planes that are no weights, or bits behind column %d", first+r, part.Cols)
 		}
 	}
 	return nil
 }
 
-// planeWord returns the bits of columns 32i to 32i+31 of row r.
-func planeWord(plane []byte, m *ternary.Matrix, r, i int) uint32 {
-	row := plane[r*m.Stride:][:m.Stride]
-	if 4*i+4 <= len(row) {
-		return binary.LittleEndian.Uint32(row[4*i:])
-	}
+// lastWord returns the word that begins the last 1 to 3 bytes of a row.
+func lastWord(row []byte) uint32 {
 	var last [4]byte
-	copy(last[:], row[4*i:])
+	copy(last[:], row[len(row)&^3:])
 	return binary.LittleEndian.Uint32(last[:])
 }
 
@@ -168,17 +177,30 @@ func PackBias(dst []float32, part *ternary.Matrix, first int, place Place) {
 func PackTable(dst []byte, part *ternary.Int8Matrix, first int) {
 	tiles := Tiles(part.Cols)
 	for r := range part.Rows {
-		at := (first + r) / StripRows * tiles * tableWords * 4
 		g, half := (first+r)%8, (first+r)%StripRows/8
-		for c, v := range part.Row(r) {
-			step, lane, h, j := column(c)
-			dst[at+c/TileCols*tableWords*4+((step*32+4*g+lane)*4+h*2+half)*4+j] = byte(v)
+		to := dst[4*((first+r)/StripRows*tiles*tableWords+16*g+half):]
+		q := part.Row(r)
+		row := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
+		for c := 0; c < len(row); c += 16 {
+			from := row[c:]
+			if len(from) < 16 {
+				var last [16]byte
+				copy(last[:], from)
+				from = last[:]
+			}
+			// Word i of the four, one for each of as many steps, has columns i, i+4,
+			// i+8 and i+12: four words of four columns each, transposed.
+			a0, a1 := binary.LittleEndian.Uint32(from), binary.LittleEndian.Uint32(from[4:])
+			a2, a3 := binary.LittleEndian.Uint32(from[8:]), binary.LittleEndian.Uint32(from[12:])
+			const even = 0x00ff00ff
+			e0, o0 := a0&even|a1&even<<8, a0>>8&even|a1&^even
+			e1, o1 := a2&even|a3&even<<8, a2>>8&even|a3&^even
+			step, t, h := c>>7&1*4, c>>5&3, c>>4&1
+			tile := to[4*(c/TileCols*tableWords+step*128+t*4+h*2):][:1540]
+			binary.LittleEndian.PutUint32(tile, e0&0xffff|e1<<16)
+			binary.LittleEndian.PutUint32(tile[512:], o0&0xffff|o1<<16)
+			binary.LittleEndian.PutUint32(tile[1024:], e0>>16|e1&^0xffff)
+			binary.LittleEndian.PutUint32(tile[1536:], o0>>16|o1&^0xffff)
 		}
 	}
-}
-
-// column returns where column c of a tile lies: the step, the lane of four, the half and
-// the byte.
-func column(c int) (step, t, h, j int) {
-	return c>>7&1*4 + c&3, c >> 5 & 3, c >> 4 & 1, c >> 2 & 3
 }

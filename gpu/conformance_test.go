@@ -25,22 +25,12 @@ func newBackend(t testing.TB, d gpu.Device, of *gputest.Device) *gpu.Backend {
 	return b
 }
 
-// TestConformance runs the suite on the card in plain Go, as one of each
-// generation: they differ in their kernels.
+// TestConformance runs the suite on the card in plain Go. What other generations do
+// otherwise, and a card that records nothing, is in TestProof.
 func TestConformance(t *testing.T) {
-	for name, capability := range map[string]int{"sm_70": 70, "sm_80": 80, "sm_100": 100} {
-		t.Run(name, func(t *testing.T) {
-			d := gputest.New(capability)
-			backendtest.Run(t, newBackend(t, d, d))
-		})
-	}
-}
-
-// TestConformanceRecorded: the same on a card that records what decoding repeats.
-func TestConformanceRecorded(t *testing.T) {
 	d := &gputest.Recorder{Device: gputest.New(89)}
 	t.Cleanup(func() {
-		if d.Plays < 100 || d.Open != 0 {
+		if d.Plays < d.Launches["argmax"]/4 || d.Open != 0 {
 			t.Errorf("%d recordings played %d times, %d left open", d.Records, d.Plays, d.Open)
 		}
 	})

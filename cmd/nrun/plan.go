@@ -23,8 +23,9 @@ func planCommand() *urfave.Command {
 		UsageText: "nrun plan [flags] [MODEL]",
 		Description: "Nothing is run, and no weights are read: the answer comes at once. The flags are those\n" +
 			"of a run; the total is what a run that fills the context takes at its peak.\n\n" + cli.Examples(
-			"nrun plan", "nrun plan ~/models/pack -c 32768 --kv int8", "nrun plan ~/models/pack --memory-limit 6GB"),
-		Flags:  slices.Concat(runFlags(), []urfave.Flag{jsonFlag()}),
+			"nrun plan", "nrun plan ~/models/pack -c 32768 --kv int8", "nrun plan ~/models/pack --memory-limit 6GB",
+			"nrun plan ~/models/8b --draft ~/models/0.6b -c 4096 --memory-limit 6GiB"),
+		Flags:  slices.Concat(runFlags(), draftFlags()[:1], []urfave.Flag{jsonFlag()}),
 		Action: plan,
 	}
 }
@@ -40,6 +41,7 @@ type planned struct {
 	KVBytes        int64          `json:"kv_bytes"`
 	KVPerToken     int64          `json:"kv_bytes_per_token"`
 	Scratch        int64          `json:"scratch"`
+	Draft          int64          `json:"draft,omitempty"` // all that --draft takes beside the model
 	Total          int64          `json:"total"`
 	Memory         machine.Memory `json:"memory"`
 	Card           *plannedCard   `json:"card,omitempty"` // whose memory all but program is
@@ -93,6 +95,12 @@ func plan(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
+	if need.draft, err = readDraft(c, p); err != nil {
+		return err
+	}
+	if need.draft != nil {
+		defer need.draft.Close()
+	}
 	w, err := need.window(b, m, o)
 	tooLarge := errors.Is(err, pack.ErrNoSpace)
 	if tooLarge { // to see why is what the plan is for
@@ -106,12 +114,13 @@ func plan(c *urfave.Context) error {
 	e := engine.NewPlan(b, m, o, w.Tokens)
 	out := planned{
 		Model: p.Name, KV: o.KV.String(), Context: w.Tokens, ContextWhy: w.Why,
-		Weights: e.Weights, KVBytes: e.Cache, KVPerToken: o.KV.BytesPerToken(&m.Config), Scratch: e.Scratch, Program: need.program,
+		Weights: e.Weights, KVBytes: e.Cache, KVPerToken: o.KV.BytesPerToken(&m.Config), Scratch: e.Scratch,
+		Draft: need.draft.bytes(b, o, m.Vocab, w.Tokens), Program: need.program,
 		Memory: machine.ReadMemory(), MemoryLimit: need.limit, Fits: !tooLarge,
 		LargestContext: need.largest(b, m, o), ModelContext: engine.ModelContext(&m.Config),
 		Backend: b.Name(), Kernels: kernelsOf(b), Activations: o.Activations.String(), Threads: o.Threads,
 	}
-	out.Total = e.Total() + out.Program
+	out.Total = e.Total() + out.Draft + out.Program
 	if card, ok := b.(*card); ok {
 		i := card.Info()
 		out.Card = &plannedCard{i.Name, i.Total, i.Free}
@@ -119,7 +128,7 @@ func plan(c *urfave.Context) error {
 	if c.Bool("json") {
 		err = cli.JSON(c.App.Writer, out)
 	} else {
-		err = printPlan(c.App.Writer, m, &out)
+		err = printPlan(c.App.Writer, m, &out, need.draft)
 	}
 	// With a limit that was given the command answers as a run would.
 	if err == nil && tooLarge && need.limit > 0 {
@@ -128,7 +137,7 @@ func plan(c *urfave.Context) error {
 	return err
 }
 
-func printPlan(w io.Writer, m *ternary.Model, p *planned) error {
+func printPlan(w io.Writer, m *ternary.Model, p *planned, d *draft) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, bytes int64, note string, args ...any) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t  %s\n", name, cli.Group(bytes), cli.Size(bytes), fmt.Sprintf(note, args...))
@@ -137,6 +146,13 @@ func printPlan(w io.Writer, m *ternary.Model, p *planned) error {
 	row("weights", p.Weights, "%s", onBackend(p.Backend, p.Kernels))
 	row("KV cache", p.KVBytes, "%s, %s bytes a token", p.KV, cli.Group(p.KVPerToken))
 	row("scratch", p.Scratch, "activations, logits, rotary table")
+	if d != nil {
+		note := "from the text itself: logits of its guesses"
+		if d.pack != nil {
+			note = d.name + ": weights, cache, scratch and logits of its guesses"
+		}
+		row("draft", p.Draft, "%s", note)
+	}
 	if p.Program > 0 {
 		row("program", p.Program, "with its tokenizer")
 	}

@@ -65,10 +65,10 @@ func each(t *testing.T, run func(t *testing.T)) {
 				f.Set(t, "capability", capability)
 				f.Set(t, "order", order)
 				run(t)
-				if f.Get("held") != 0 || f.Get("leaked") != 0 {
-					t.Errorf("left behind: %d held, %d leaked", f.Get("held"), f.Get("leaked"))
-				}
 			})
+			if f.Get("held") != 0 || f.Get("leaked") != 0 {
+				t.Errorf("sm_%d/%s left behind: %d held, %d leaked", capability, name, f.Get("held"), f.Get("leaked"))
+			}
 		}
 	}
 }

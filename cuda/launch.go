@@ -113,7 +113,12 @@ func (d *Device) record(f func() error) (gpu.Recording, error) {
 }
 
 // Play implements [gpu.Recording].
-func (r *recording) Play() error { return r.d.Do(r.play) }
+func (r *recording) Play() error {
+	if r.d.inside {
+		return r.play()
+	}
+	return r.d.Do(r.play)
+}
 
 func (r *recording) play() error {
 	if r.d.lost != nil {

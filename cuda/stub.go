@@ -28,3 +28,6 @@ func (d *Device) Card() Card { return Card{} }
 
 // Close does nothing.
 func (d *Device) Close() error { return nil }
+
+// Kernels returns nothing.
+func (d *Device) Kernels() (map[string]Compiled, error) { return nil, errNotBuilt }

@@ -35,6 +35,7 @@ enum {
 namespace {
 
 // The settings. Those that say "n-th" count from when they are set; 0 is never.
+enum Id { ORDER, NOOP, CARDS, CAPABILITY, MEMORY, VERSION, INIT, FAIL_ALLOC, FAIL_LAUNCH, FAIL_RUN, FAIL_CALL, FAIL_COMPILE, FLIP };
 struct Setting {
   const char* name;
   long long value;
@@ -55,6 +56,8 @@ struct Setting {
     {"flip", 0, "the n-th kernel that runs gets a bit of its last buffer wrong"},
 };
 
+long long& setting(Id i) { return settings[i].value; }
+
 long long& setting(const char* name) {
   for (Setting& s : settings)
     if (!strcmp(s.name, name)) return s.value;
@@ -72,8 +75,8 @@ void readEnvironment() {
 }
 
 // due counts down a setting and is true when it gets to 0.
-bool due(const char* name) {
-  long long& n = setting(name);
+bool due(Id i) {
+  long long& n = setting(i);
   return n > 0 && --n == 0;
 }
 
@@ -138,7 +141,7 @@ CUresult enter() {
   calls++;
   if (!initialised) return NOT_INITIALIZED;
   if (!current) return INVALID_CONTEXT;
-  if (due("fail_call")) lost = ILLEGAL_ADDRESS;
+  if (due(FAIL_CALL)) lost = ILLEGAL_ADDRESS;
   return lost;
 }
 
@@ -170,11 +173,11 @@ void run(const Work& w);
 
 void runKernel(const Work& w) {
   runs++;
-  if (due("fail_run")) {
+  if (due(FAIL_RUN)) {
     lost = LAUNCH_FAILED;
     return;
   }
-  if (setting("noop")) return;
+  if (setting(NOOP)) return;
   std::vector<simt::Slot> slots;
   for (size_t i = 0; i < w.args.size(); i++) {
     simt::Slot s = {nullptr, 0, w.args[i]};
@@ -185,8 +188,8 @@ void runKernel(const Work& w) {
     }
     slots.push_back(s);
   }
-  simt::launch(w.f->kernel, slots.data(), w.grid, (int)setting("order"));
-  if (due("flip"))
+  simt::launch(w.f->kernel, slots.data(), w.grid, (int)setting(ORDER));
+  if (due(FLIP))
     for (size_t i = slots.size(); i-- > 0;)
       if (slots[i].p) {
         *(char*)slots[i].p ^= 1;
@@ -288,21 +291,21 @@ extern "C" __attribute__((visibility("default"))) long long fakecuda_get(const c
 API cuInit(unsigned flags) {
   if (flags) return INVALID_VALUE;
   readEnvironment();
-  initialised = setting("init") == 0;
-  return (CUresult)setting("init");
+  initialised = setting(INIT) == 0;
+  return (CUresult)setting(INIT);
 }
-API cuDriverGetVersion(int* v) { return *v = (int)setting("version"), OK; }
+API cuDriverGetVersion(int* v) { return *v = (int)setting(VERSION), OK; }
 API cuDeviceGetCount(int* n) {
   if (!initialised) return NOT_INITIALIZED;
-  return *n = (int)setting("cards"), OK;
+  return *n = (int)setting(CARDS), OK;
 }
 API cuDeviceGet(int* d, int i) {
-  if (i < 0 || i >= setting("cards")) return INVALID_DEVICE;
+  if (i < 0 || i >= setting(CARDS)) return INVALID_DEVICE;
   return *d = i, OK;
 }
 API cuDeviceGetName(char* s, int n, int d) { return snprintf(s, (size_t)n, "fakecuda %d (this processor)", d), OK; }
 API cuDeviceGetPCIBusId(char* s, int n, int d) { return snprintf(s, (size_t)n, "0000:%02x:00.0", d + 1), OK; }
-API cuDeviceTotalMem_v2(size_t* n, int) { return *n = (size_t)setting("memory"), OK; }
+API cuDeviceTotalMem_v2(size_t* n, int) { return *n = (size_t)setting(MEMORY), OK; }
 API cuDeviceGetAttribute(int* v, int attribute, int) {
   switch (attribute) {
     case 1: *v = 1024; break;         // threads per block
@@ -311,8 +314,8 @@ API cuDeviceGetAttribute(int* v, int attribute, int) {
     case 16: *v = 58; break;          // multiprocessors
     case 36: *v = 6251000; break;     // memory clock, kHz
     case 37: *v = 192; break;         // memory bus, bits
-    case 75: *v = (int)setting("capability") / 10; break;
-    case 76: *v = (int)setting("capability") % 10; break;
+    case 75: *v = (int)setting(CAPABILITY) / 10; break;
+    case 76: *v = (int)setting(CAPABILITY) % 10; break;
     default: return INVALID_VALUE;
   }
   return OK;
@@ -340,17 +343,17 @@ API cuCtxSetCurrent(void* c) { return current = c != nullptr, OK; }
 
 API cuMemGetInfo_v2(size_t* free, size_t* total) {
   ENTER;
-  *total = (size_t)setting("memory");
+  *total = (size_t)setting(MEMORY);
   return *free = *total - used, OK;
 }
 API cuMemAlloc_v2(CUdeviceptr* d, size_t n) {
   ENTER;
   if (n == 0) return INVALID_VALUE;
   if (capturing()) return CAPTURE_UNSUPPORTED;
-  if (due("fail_alloc") || n > (size_t)setting("memory") - used) return OUT_OF_MEMORY;
+  if (due(FAIL_ALLOC) || n > (size_t)setting(MEMORY) - used) return OUT_OF_MEMORY;
   char* p = (char*)mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return OUT_OF_MEMORY;
-  if (!setting("noop")) memset(p, 0xCB, n);
+  if (!setting(NOOP)) memset(p, 0xCB, n);
   *d = nextAddress;
   nextAddress += (n + 4095) / 4096 * 4096 + 4096;
   memory[*d] = {p, n};
@@ -408,13 +411,13 @@ API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void* strea
 
 API cuModuleLoadDataEx(void** m, const void* image, unsigned n, int* options, void** values) {
   ENTER;
-  if (setting("fail_compile")) {
+  if (setting(FAIL_COMPILE)) {
     for (unsigned i = 0; i < n; i++)
       if (options[i] == 5) snprintf((char*)values[i], 64, "ptxas application ptx input, line 1; fatal: asked to fail");
     return INVALID_PTX;
   }
   const char* target = strstr((const char*)image, ".target sm_");
-  if (target && atoi(target + 11) > setting("capability")) return NO_BINARY_FOR_GPU;
+  if (target && atoi(target + 11) > setting(CAPABILITY)) return NO_BINARY_FOR_GPU;
   Module* parsed = parse((const char*)image);
   if (!parsed) return INVALID_IMAGE;
   return *m = parsed, OK;
@@ -446,7 +449,7 @@ API cuLaunchKernel(void* fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                    void** extra) {
   ENTER;
   launches++;
-  if (due("fail_launch")) return LAUNCH_OUT_OF_RESOURCES;
+  if (due(FAIL_LAUNCH)) return LAUNCH_OUT_OF_RESOURCES;
   Function* f = (Function*)fn;
   if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bx != f->entry.threads || by != 1 || bz != 1 || shared || params || !extra) return INVALID_VALUE;
   const char* buf = nullptr;

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -48,6 +48,13 @@ gpu-proof: gpu-cross ## backend cuda without a card: on the project's own driver
 	@command -v $(CXX) >/dev/null || { echo 'SKIP gpu-proof: there is no C++ compiler ($(CXX)) for the stand-in of the driver'; exit 0; }; \
 	$(MAKE) $(FAKECUDA) && export LD_LIBRARY_PATH=$(CURDIR)/$(dir $(FAKECUDA)) && \
 	$(GO) vet -tags gpu ./cuda ./cmd/nrun && $(GO) test -tags gpu -count 1 ./cuda
+
+device-check: ## everything about the card of this machine, into dist/device-check/report.json; copy the folder to a machine without Go
+	@mkdir -p dist/device-check
+	$(GO) build -tags gpu -ldflags '$(LDFLAGS)' -o dist/device-check/ ./internal/devicecheck ./internal/synth ./cmd/nrun
+	$(GO) test -c -tags gpu -o dist/device-check/cuda.test ./cuda
+	cp internal/devicecheck/run.sh dist/device-check/
+	dist/device-check/run.sh $(CHECK)
 
 # Its module holds the types of Kubernetes, which the programs do not need.
 deploy-check: ## the example manifests, decoded strictly and run

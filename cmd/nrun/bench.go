@@ -71,10 +71,13 @@ type benchmark struct {
 	depths  []int
 	rounds  int
 	options []backend.Options // of the configurations
+	chunk   int               // tokens of a prompt that go through at once
+	card    *card             // nil: the processor
 
 	configs []benchConfig
 	ids     []int32 // text for the longest sequence; what it says is all the same
 	logits  []float32
+	best    [1]backend.Ranked
 	step    func() // tells the progress that a measurement is done
 }
 
@@ -213,6 +216,8 @@ func (x *benchmark) load(c *urfave.Context, p *packOf) (*benchReport, error) {
 	}
 	chosen.note(c)
 	b := chosen.backend
+	x.chunk = engine.ChunkOf(b)
+	x.card, _ = b.(*card)
 	need, err := readNeed(c, b)
 	if err != nil {
 		return nil, err
@@ -229,7 +234,10 @@ func (x *benchmark) load(c *urfave.Context, p *packOf) (*benchReport, error) {
 	}
 
 	r := newBenchReport(p.Name, b, x)
-	total := int64(membw.DefaultSize)
+	total := int64(0)
+	if x.card == nil {
+		total = membw.DefaultSize
+	}
 	for _, o := range x.options {
 		plan := engine.NewPlan(b, m, o, x.longest())
 		total += plan.Total() - plan.Cache
@@ -285,10 +293,17 @@ func (x *benchmark) run(c *urfave.Context, r *benchReport) error {
 			return err
 		}
 	}
-	memory := membw.New(membw.DefaultSize)
-	defer memory.Close()
+	var memory *membw.Buffer
+	if x.card == nil {
+		memory = membw.New(membw.DefaultSize)
+		defer memory.Close()
+	}
 	for round := range x.rounds + 1 {
 		for i := range r.Bandwidth {
+			if x.card != nil {
+				r.Bandwidth[i].Rate.Samples = append(r.Bandwidth[i].Rate.Samples, x.card.Bandwidth())
+				continue
+			}
 			s := memory.Read(r.Bandwidth[i].Threads, yardstick)
 			r.Bandwidth[i].Rate.Samples = append(r.Bandwidth[i].Rate.Samples, s.BytesPerSecond)
 		}
@@ -347,7 +362,7 @@ func (x *benchmark) measure(ctx context.Context, config *benchConfig, t benchTes
 // forward appends tokens, one by one or in chunks as the engine does, with the
 // logits behind the last of each call that someone would look at.
 func (x *benchmark) forward(ctx context.Context, config *benchConfig, s backend.Sequence, ids []int32, decode bool) error {
-	chunk := engine.DefaultChunk
+	chunk := x.chunk
 	if decode {
 		chunk = 1
 	}
@@ -359,6 +374,13 @@ func (x *benchmark) forward(ctx context.Context, config *benchConfig, s backend.
 		if at+len(part) == len(ids) || decode {
 			want[0] = len(part) - 1
 			run[0].Want, run[0].Logits = want, x.logits
+		}
+		if r, ok := config.Instance.(backend.Ranker); ok && run[0].Logits != nil { // as greedy choices are made
+			run[0].Logits = nil
+			if err := r.ForwardRanked(ctx, run, 1, x.best[:]); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := config.Forward(ctx, run); err != nil {
 			return err

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"npack/cuda"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/runtime/backend"
-	"npack/runtime/engine"
 )
 
 // benchReport is the JSON form. Fields are only ever added.
@@ -23,7 +23,8 @@ type benchReport struct {
 	Chunk      int              `json:"chunk"` // tokens of a prompt that go through at once
 	Rounds     int              `json:"rounds"`
 	CPU        machine.CPU      `json:"cpu"`
-	LoadBefore float64          `json:"load_before"` // processes that wanted to run, 0 if unknown
+	Card       *cuda.Card       `json:"card,omitempty"` // whose memory's speed is by its clock and width
+	LoadBefore float64          `json:"load_before"`    // processes that wanted to run, 0 if unknown
 	LoadAfter  float64          `json:"load_after"`
 	Bandwidth  []benchBandwidth `json:"bandwidth"`
 	Results    []benchResult    `json:"results"`
@@ -74,7 +75,10 @@ func (r *benchRate) finish() {
 // configurations together.
 func newBenchReport(model string, b backend.Backend, x *benchmark) *benchReport {
 	r := &benchReport{Version: cli.Build(), Model: model, Backend: b.Name(), Kernels: kernelsOf(b), KV: x.options[0].KV.String(),
-		Chunk: engine.DefaultChunk, Rounds: x.rounds, CPU: machine.ReadCPU()}
+		Chunk: x.chunk, Rounds: x.rounds, CPU: machine.ReadCPU()}
+	if x.card != nil {
+		r.Card = &x.card.Card
+	}
 	for _, o := range x.options {
 		if !slices.ContainsFunc(r.Bandwidth, func(b benchBandwidth) bool { return b.Threads == o.Threads }) {
 			r.Bandwidth = append(r.Bandwidth, benchBandwidth{Threads: o.Threads})
@@ -108,7 +112,9 @@ func (r *benchReport) finish(x *benchmark) {
 			t.WeightBytes = x.configs[i%len(x.configs)].token
 			t.KVBytes = r.KVPerToken * test.cached() / int64(test.tokens)
 			t.BytesPerSecond = float64(t.WeightBytes+t.KVBytes) * t.Rate.Median
-			t.Share = t.BytesPerSecond / reads[t.Threads]
+			if reads[t.Threads] > 0 {
+				t.Share = t.BytesPerSecond / reads[t.Threads]
+			}
 		}
 	}
 }
@@ -127,7 +133,13 @@ func printBench(w io.Writer, r *benchReport) error {
 		fmt.Fprintf(w, ", load %.1f before and %.1f after", r.LoadBefore, r.LoadAfter)
 	}
 	fmt.Fprintln(w)
+	if r.Card != nil {
+		fmt.Fprintf(w, "card %s: memory of %.1f GB/s by its clock and width\n", r.Card, r.Card.Bandwidth()/1e9)
+	}
 	for _, b := range r.Bandwidth {
+		if r.Card != nil {
+			break
+		}
 		fmt.Fprintf(w, "memory read with %s: %.1f GB/s (%.1f-%.1f)\n", threadsText(b.Threads), b.Rate.Median/1e9, b.Rate.Min/1e9, b.Rate.Max/1e9)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -235,7 +235,7 @@ func (x *ownContestant) start(c *urfave.Context) (race.Runner, error) {
 		return nil, err
 	}
 	o := &ownRunner{inst: inst, draft: x.draft}
-	if o.session, err = engine.New(inst, 0).NewSession(x.room); err == nil && x.draft != nil {
+	if o.session, err = engine.New(inst, engine.ChunkOf(x.chosen.backend)).NewSession(x.room); err == nil && x.draft != nil {
 		if err = x.draft.load(c, x.chosen, x.options); err == nil {
 			o.drafter, err = x.draft.attach(o.session, x.room, x.draft.length)
 		}

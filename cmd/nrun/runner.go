@@ -104,7 +104,7 @@ func (p *packOf) openBoth(c *urfave.Context, b *chosen, o backend.Options, d *dr
 		_ = inst.Close()
 		return nil, fmt.Errorf("--draft: %w", err)
 	}
-	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, 0), Backend: b.name, Kernels: kernelsOf(b.backend), Device: deviceOf(b.backend), Window: w, Draft: d}, nil
+	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, engine.ChunkOf(b.backend)), Backend: b.name, Kernels: kernelsOf(b.backend), Device: deviceOf(b.backend), Window: w, Draft: d}, nil
 }
 
 // runOptions reads the flags that say how a model is run.

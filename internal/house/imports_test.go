@@ -36,6 +36,7 @@ var rules = []struct{ pkg, may string }{
 	{"gpu", "ternary gpu/kernels runtime/backend runtime/reference"},
 	{"cuda", "gpu gpu/kernels"}, // a driver knows nothing of models
 	{"testdata/...", ""},
+	{"internal/devicecheck", "cuda gpu pack/formats runtime/backend runtime/engine internal/cli internal/machine"},
 	{"internal/simulation", "ternary pack/native runtime/backend testdata/..."},
 	{"internal/...", "ternary/... pack/... runtime/... internal/... gguf"},
 	{"cmd/npack", "ternary gguf pack/... runtime/backend internal/... testdata/..."},

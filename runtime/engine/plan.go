@@ -23,7 +23,7 @@ func (p Plan) Total() int64 { return p.Weights + p.Cache + p.Scratch }
 func NewPlan(b backend.Backend, m *ternary.Model, o backend.Options, context int) Plan {
 	var mem backend.Memory
 	if p, ok := b.(backend.Planner); ok {
-		mem = p.Plan(m, o, context, DefaultChunk)
+		mem = p.Plan(m, o, context, ChunkOf(b))
 	} else {
 		mem = estimate(m, o, context)
 	}
@@ -34,6 +34,15 @@ func NewPlan(b backend.Backend, m *ternary.Model, o backend.Options, context int
 		Scratch: mem.Buffers + int64(m.Vocab)*(4+8) + 4*int64(context+1),
 		Context: context,
 	}
+}
+
+// ChunkOf is the number of prompt tokens that go through b in one call:
+// [DefaultChunk], or what b says.
+func ChunkOf(b backend.Backend) int {
+	if c, ok := b.(interface{ Chunk() int }); ok {
+		return c.Chunk()
+	}
+	return DefaultChunk
 }
 
 // estimate is for backends that do not say: weights as they are stored, and for

@@ -17,7 +17,7 @@ struct alignas(8) u32x2 { u32 x, y; };
 struct alignas(16) u32x4 { u32 x, y, z, w; };
 struct alignas(16) f32x4 { f32 x, y, z, w; };
 #define F32X4(a, b, c, d) f32x4{a, b, c, d}
-#define UNROLL
+#define UNROLL _Pragma("GCC unroll 48")
 
 #define FN static inline
 #define THREAD_X simt::tid

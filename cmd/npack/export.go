@@ -83,7 +83,7 @@ func export(c *urfave.Context) error {
 	start := time.Now()
 	size, err := hf.Size(src.Model(), o)
 	if err != nil {
-		return src.Place(err)
+		return placed(src, err)
 	}
 	d, err := outfile.CreateDir(r.Out, size)
 	if err != nil {
@@ -92,7 +92,7 @@ func export(c *urfave.Context) error {
 	defer d.Abort()
 	var w *hf.Result
 	if err := ternary.Guard(func() (err error) { w, err = hf.Write(c.Context, d, src.Model(), o); return err }); err != nil {
-		return src.Place(err)
+		return placed(src, err)
 	}
 	if err := d.Commit(); err != nil {
 		return err

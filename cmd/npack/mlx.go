@@ -14,6 +14,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/internal/outfile"
+	"npack/pack"
 	"npack/pack/formats"
 	"npack/pack/mlx"
 	"npack/ternary"
@@ -135,7 +136,7 @@ func writeMLX(c *urfave.Context, in, out string) error {
 	r := &mlxResult{File: src.Name(), Out: out}
 	plan, err := mlx.NewPlan(c.Context, src.Model(), o)
 	if err != nil {
-		return src.Place(err)
+		return placed(src, err)
 	}
 	d, err := outfile.CreateDir(out, plan.Bytes)
 	if err != nil {
@@ -144,7 +145,7 @@ func writeMLX(c *urfave.Context, in, out string) error {
 	defer d.Abort()
 	var w *mlx.Result
 	if err := ternary.Guard(func() (err error) { w, err = plan.Write(c.Context, d); return err }); err != nil {
-		return src.Place(err)
+		return placed(src, err)
 	}
 	if err := d.Commit(); err != nil {
 		return err
@@ -165,6 +166,15 @@ func writeMLX(c *urfave.Context, in, out string) error {
 		r.print(c.App.Writer)
 	}
 	return nil
+}
+
+// placed adds the file to an error about the model that src is.
+func placed(src formats.Source, err error) error {
+	var e *pack.Error
+	if err = src.Place(err); errors.As(err, &e) && e.File == "" {
+		e.File = src.Name()
+	}
+	return err
 }
 
 func warnTokenizer(c *urfave.Context, there bool, src formats.Source, program string) {

@@ -18,6 +18,7 @@ import (
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/pack/formats"
+	"npack/pack/native"
 	"npack/ternary"
 )
 
@@ -158,7 +159,7 @@ func (v *verification) run(c *urfave.Context, all bool) error {
 	}
 	defer src.Close()
 	v.note(statusOK, "structure", "all records have the header's shapes and fill the file to its end")
-	return v.readAll(c, "weights", src.Size(), func(ctx context.Context, progress func(done int64)) (*found, error) {
+	err = v.readAll(c, "weights", src.Size(), func(ctx context.Context, progress func(done int64)) (*found, error) {
 		s, err := src.Model().Survey(ctx, ternary.WalkOptions{Threads: c.Int("threads"), Progress: func(done, _ int64) { progress(done) }})
 		if err != nil {
 			return nil, src.Place(err)
@@ -169,6 +170,40 @@ func (v *verification) run(c *urfave.Context, all bool) error {
 		}
 		return f, nil
 	})
+	if d, ok := src.(formats.Derived); ok && err == nil {
+		err = v.derived(c, d)
+	}
+	return err
+}
+
+// derived checks what a file of another format says of its own data and of the
+// container that it was made of.
+func (v *verification) derived(c *urfave.Context, d formats.Derived) error {
+	sum, n, ok := d.Container()
+	if !ok {
+		v.note(statusWarning, "container", "the file does not say which one it was made of")
+		return nil
+	}
+	if err := d.CheckTensors(); err != nil {
+		v.note(statusFailed, "digests", "")
+		return err
+	}
+	v.note(statusOK, "digests", "all that the file has of its own data")
+	h := newAhead(c.Context, io.Discard, true, func(int64) {})
+	err := ternary.Guard(func() error { return native.Write(h, d.Model()) })
+	if doneErr := h.finish(); err == nil {
+		err = doneErr
+	}
+	if err != nil {
+		return d.Place(err)
+	}
+	if h.end != n || !strings.EqualFold(h.sha256, sum) {
+		v.note(statusFailed, "container", "")
+		return &pack.Error{Kind: pack.ErrNotEqual, File: v.File, Place: "the container's sha256", Offset: -1, Found: fmt.Sprintf("the container has %d bytes and sha256 %s", h.end, h.sha256),
+			Expected: fmt.Sprintf("%d and %s", n, sum), Hint: "the file is damaged, or was changed by another program: fetch it again"}
+	}
+	v.note(statusOK, "container", "the one that the file was made of comes back, sha256 "+sum)
+	return nil
 }
 
 // found is what reading all weights finds.

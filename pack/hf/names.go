@@ -59,6 +59,9 @@ func familyOf(m *ternary.Model) (family, error) {
 	refuse := func(found, expected string) error {
 		return &pack.Error{Kind: pack.ErrUnsupported, Offset: -1, Found: found, Expected: expected, Hint: "such a model can be converted to GGUF or tv4z"}
 	}
+	if err := m.Config.Validate(); err != nil {
+		return 0, refuse(err.Error(), "")
+	}
 	if m.RotaryDims != m.HeadDim {
 		return 0, refuse(fmt.Sprintf("%d of %d dimensions of a head are rotated", m.RotaryDims, m.HeadDim), "all, as transformers does")
 	}

@@ -99,6 +99,9 @@ func check(m *ternary.Model) error {
 	if m.Arch != ternary.Qwen3 {
 		return refuse("arch", "a "+m.Arch.String()+" model", "qwen3: an MLX pack has no other topology")
 	}
+	if err := m.Config.Validate(); err != nil {
+		return refuse("", err.Error(), "")
+	}
 	if m.RotaryDims != m.HeadDim {
 		return refuse("rotary_dims", fmt.Sprintf("%d of %d dimensions of a head are rotated", m.RotaryDims, m.HeadDim), "all, as mlx-lm does")
 	}

@@ -12,10 +12,12 @@ import (
 	"testing"
 
 	"npack/internal/certificate"
+	"npack/internal/outfile"
 	"npack/internal/tokens"
 	"npack/pack"
 	"npack/pack/coded"
 	"npack/pack/fv5"
+	"npack/pack/mlx"
 	"npack/pack/native"
 	"npack/ternary"
 	"npack/ternary/ternarytest"
@@ -111,7 +113,7 @@ func TestCertify(t *testing.T) {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
 	for _, want := range []string{"gguf   story.gguf", "tv4z   story.tv4z", "gives the container back", "absent    safetensors: no file of this format is here",
-		"equal     story.gguf by reference", "certified: 45 positions compared, 0 divergences"} {
+		"equal     story.gguf by reference", "absent    mlx: no file of this format is here", "certified: 45 positions compared, 0 divergences"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -128,6 +130,60 @@ func TestCertify(t *testing.T) {
 	}
 	if code, _, stderr := nrun("", "certify", dir); code != 2 || !strings.Contains(stderr, "--force replaces it") {
 		t.Errorf("an old certificate: exit %d: %s", code, stderr)
+	}
+}
+
+// An MLX pack in the directory is a form like the others: same weights, the same
+// container, equal tokens and bits, its own tokenizer compared.
+func TestCertifyMLX(t *testing.T) {
+	dir := storyPack(t)
+	f, err := native.OpenBytes("story.bin", story.Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := mlx.NewPlan(t.Context(), f.Model(), mlx.Options{Side: dir, MaxShard: 3_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := outfile.CreateDir(filepath.Join(dir, "mlx"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Abort()
+	if _, err := p.Write(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	pin(t, dir, "story.bin")
+	code, stdout, stderr := nrun("", "certify", dir)
+	if code != 0 {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	const name = "mlx/model-00001-of-00002.safetensors"
+	for _, want := range []string{"mlx    " + name, "equal     " + name + " by cpu"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	for file, edit := range map[string][2]string{
+		"mlx/tokenizer.json":         {"\"Ġt\",\n        \"he\"", "\"Ġ\",\n        \"the\""},
+		"mlx/npack-rows.safetensors": {"blk.3.attn_k.rs_lo", "blk.3.attn_k.rs_ll"},
+		"mlx/pack.json":              {`"version": 1`, `"version": 9`},
+	} {
+		good := read(t, dir, file)
+		write(t, dir, file, bytes.Replace(good, []byte(edit[0]), []byte(edit[1]), 1))
+		pin(t, dir, "story.bin")
+		code, stdout, _ := nrun("", "certify", "-f", dir)
+		if file == "mlx/pack.json" { // of a newer program: said, not failed
+			if code != 0 || !strings.Contains(stdout, "version 9") {
+				t.Errorf("%s: exit %d: %s", file, code, stdout)
+			}
+		} else if code == 0 || !strings.Contains(stdout, "FAILED") {
+			t.Errorf("%s: exit %d: %s", file, code, stdout)
+		}
+		write(t, dir, file, good)
 	}
 }
 

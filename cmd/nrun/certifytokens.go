@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -48,15 +49,10 @@ func (g *gate) checkTokenizers() error {
 		return err
 	}
 	for _, f := range g.forms {
-		if f.format != "gguf" {
+		got, own, err := g.ownTokenizer(f, vocab)
+		if !own {
 			continue
 		}
-		file, err := fv5.Open(g.path(f.name))
-		if err != nil {
-			return g.orFail(err)
-		}
-		got, err := file.Tokenizer()
-		file.Close()
 		switch {
 		case err != nil:
 			if err := g.orFail(err); err != nil {
@@ -71,6 +67,26 @@ func (g *gate) checkTokenizers() error {
 		}
 	}
 	return nil
+}
+
+// ownTokenizer returns the tokenizer that a form brings along; own is false for
+// one that lies in the directory and has none of its own.
+func (g *gate) ownTokenizer(f form, vocab int) (t *fv5.Tokenizer, own bool, err error) {
+	path := g.path(f.name)
+	switch {
+	case f.format == "gguf":
+		file, err := fv5.Open(path)
+		if err != nil {
+			return nil, true, err
+		}
+		defer file.Close()
+		t, err = file.Tokenizer()
+		return t, true, err
+	case f.format == "mlx" && strings.Contains(f.name, "/"):
+		t, err = tokens.FromPack(filepath.Dir(path), vocab)
+		return t, true, err
+	}
+	return nil, false, nil
 }
 
 func otherTokenizer(file, found, expected string) error {

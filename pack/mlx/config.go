@@ -7,7 +7,7 @@ import (
 	"npack/pack/hf"
 )
 
-// config returns config.json (§3).
+// config returns config.json (§4).
 func (p *Plan) config(side *hf.Side) ([]byte, error) {
 	o, err := hf.Geometry(p.m, side)
 	if err != nil {

@@ -9,9 +9,14 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
+
+	"npack/internal/dense"
+	"npack/pack/stock"
+	"npack/ternary"
 )
 
 // Answer is what a decode.py prints.
@@ -64,6 +69,48 @@ func Read(t testing.TB, path string) *Stored {
 	return s
 }
 
+// Exact returns the weights of m for float64 arithmetic.
+func Exact(t testing.TB, m *ternary.Model) dense.Weights {
+	t.Helper()
+	f32, _ := stock.ParseType("f32")
+	tensors, err := stock.Plan(m, f32, stock.Levels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stock.NewWeights(m, tensors)
+}
+
+// Greedy lets m continue n prompts for some steps in float64 and returns the path
+// of a file like trajectories.json of the outcome.
+func Greedy(t testing.TB, m *ternary.Model, n, steps int) string {
+	t.Helper()
+	w := Exact(t, m)
+	s := Stored{make([]Trajectory, n)}
+	for i := range s.Trajectories {
+		x := &s.Trajectories[i]
+		for k := range 4 {
+			x.Prompt = append(x.Prompt, int32((7*i+5*k+i*k)%m.Vocab))
+		}
+		for range steps {
+			tokens := slices.Concat(x.Prompt, x.IDs)
+			scores, err := dense.Run(t.Context(), w, []dense.Text{{Tokens: tokens, From: len(tokens) - 1, Next: []int32{0}}}, func(_, _ int64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.IDs, x.Margins = append(x.IDs, scores[0][0].Best), append(x.Margins, scores[0][0].Margin)
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "trajectories.json")
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Load is how much is decoded of each file.
 type Load struct {
 	Limit int // trajectories, at most
@@ -109,7 +156,7 @@ func Decode(t testing.TB, modules []string, script string, l Load, pairs ...stri
 func (a *Answer) Differences(s *Stored) (compared, different int, lines []string) {
 	for i, r := range a.Runs {
 		want := s.Trajectories[i]
-		compared += len(r.Forced) + len(r.Free)
+		compared += len(r.Forced) + min(len(r.Free), len(want.IDs))
 		first := -1
 		for k, id := range r.Forced {
 			if id != want.IDs[k] {
@@ -121,7 +168,7 @@ func (a *Answer) Differences(s *Stored) (compared, different int, lines []string
 		if first >= 0 {
 			lines = append(lines, fmt.Sprintf("prompt %d, step %d: token %d, stored is %d with a margin of %.2g; its own is %.2g", i, first, r.Forced[first], want.IDs[first], want.Margins[first], r.Margins[first]))
 		}
-		for k, id := range r.Free {
+		for k, id := range r.Free[:min(len(r.Free), len(want.IDs))] {
 			if id != want.IDs[k] {
 				different++
 				lines = append(lines, fmt.Sprintf("prompt %d alone, step %d: token %d, stored is %d with a margin of %.2g", i, k, id, want.IDs[k], want.Margins[k]))

@@ -264,7 +264,8 @@ func TestRefused(t *testing.T) {
 
 func floats(n int) []float32 { return make([]float32, n) }
 
-// transformers loads the story model and chooses its tokens.
+// transformers loads the story model and random ones of other topologies, and
+// chooses the tokens that float64 chooses.
 func TestTransformers(t *testing.T) {
 	f, err := native.OpenBytes("story.bin", story.Container)
 	if err != nil {
@@ -272,19 +273,28 @@ func TestTransformers(t *testing.T) {
 	}
 	const stored = "../../testdata/story/trajectories.json"
 	dir, _ := write(t, f.Model(), hf.Options{DType: safetensors.F32, Side: "../../testdata/story"})
-	load := pylib.Load{Limit: 24, Free: 2, Steps: 64}
-	a := pylib.Decode(t, []string{"torch", "transformers"}, "testdata/decode.py", load, dir, stored)[0]
-	s := pylib.Read(t, stored)
-	compared, different, lines := a.Differences(s)
-	t.Logf("%s, %s: %d of %d tokens equal, margins within %.2g, perplexity %.9g", a.Program, a.DType, compared-different, compared, a.MarginError(s), a.Perplexity())
-	if compared < 24*64 || different > 0 {
-		t.Errorf("%d of %d tokens differ: %q", different, compared, lines)
+	pairs := []string{dir, stored}
+	for _, i := range []int{1, 4, 5, -4} { // qwen3 untied, qwen2 twice, and as llama
+		spec := ternarytest.All()[max(i, -i)].Spec
+		spec.Bias = spec.Bias && i > 0
+		m := ternarytest.Model(spec)
+		dir, _ := write(t, m, hf.Options{DType: safetensors.F32, MaxShard: 50000})
+		pairs = append(pairs, dir, pylib.Greedy(t, m, 3, 12))
 	}
-	if e := a.MarginError(s); e > 1e-4 || a.DType != "torch.float32" {
-		t.Errorf("a margin is off by %g, type %s", e, a.DType)
+	answers := pylib.Decode(t, []string{"torch", "transformers"}, "testdata/decode.py", pylib.Load{Limit: 24, Free: 2, Steps: 64}, pairs...)
+	for i, a := range answers {
+		s := pylib.Read(t, pairs[2*i+1])
+		compared, different, lines := a.Differences(s)
+		t.Logf("%s, %s: %d of %d tokens equal, margins within %.2g, perplexity %.9g", a.Program, a.DType, compared-different, compared, a.MarginError(s), a.Perplexity())
+		if compared < 36 || different > 0 {
+			t.Errorf("model %d: %d of %d tokens differ: %q", i, different, compared, lines)
+		}
+		if e := a.MarginError(s); e > 1e-4 || a.DType != "torch.float32" {
+			t.Errorf("model %d: a margin is off by %g, type %s", i, e, a.DType)
+		}
 	}
 	// pack/mlx/mlxlm_test.go says where this number comes from.
-	if p := a.Perplexity(); math.Abs(p-3.038280934538291) > 1e-6 {
+	if p := answers[0].Perplexity(); math.Abs(p-3.038280934538291) > 1e-6 {
 		t.Errorf("perplexity %.9g", p)
 	}
 }

@@ -1,65 +1,17 @@
 package mlx_test
 
 import (
-	"context"
-	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
-	"slices"
 	"testing"
 
 	"npack/internal/dense"
 	"npack/internal/pylib"
 	"npack/pack/mlx"
 	"npack/pack/native"
-	"npack/pack/stock"
 	"npack/ternary"
 	"npack/testdata/story"
 )
-
-// exact returns the weights of m for float64 arithmetic.
-func exact(t *testing.T, m *ternary.Model) dense.Weights {
-	t.Helper()
-	f32, _ := stock.ParseType("f32")
-	tensors, err := stock.Plan(m, f32, stock.Levels)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stock.NewWeights(m, tensors)
-}
-
-// trajectories lets m continue some prompts greedily in float64 and returns the
-// path of a file of the outcome.
-func trajectories(t *testing.T, m *ternary.Model) string {
-	t.Helper()
-	w := exact(t, m)
-	var s pylib.Stored
-	s.Trajectories = make([]pylib.Trajectory, 3)
-	for i := range s.Trajectories {
-		x := &s.Trajectories[i]
-		for k := range 4 {
-			x.Prompt = append(x.Prompt, int32((7*i+5*k+i*k)%m.Vocab))
-		}
-		for range 12 {
-			tokens := slices.Concat(x.Prompt, x.IDs)
-			scores, err := dense.Run(context.Background(), w, []dense.Text{{Tokens: tokens, From: len(tokens) - 1, Next: []int32{0}}}, func(_, _ int64) {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.IDs, x.Margins = append(x.IDs, scores[0][0].Best), append(x.Margins, scores[0][0].Margin)
-		}
-	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "trajectories.json")
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // mlx-lm as it is published loads packs of all exact profiles, tied and untied,
 // in one file and in several, and chooses the tokens that float64 chooses.
@@ -76,7 +28,7 @@ func TestMLXLM(t *testing.T) {
 		if p.Profile != want {
 			t.Errorf("profile %s, want %s", p.Profile, want)
 		}
-		pairs = append(pairs, dir, trajectories(t, m))
+		pairs = append(pairs, dir, pylib.Greedy(t, m, 3, 12))
 	}
 	small(model(64, 96, 96, false), mlx.Options{MaxShard: 30000}, mlx.Planes)
 	single := model(96, 64, 96, true)
@@ -133,7 +85,7 @@ func TestPerplexityOfStory(t *testing.T) {
 	if os.Getenv("NPACK_EXHAUSTIVE") != "" {
 		windows, want = pylib.Read(t, "../../testdata/story/trajectories.json").Windows(), storyPerplexity
 	}
-	got, err := dense.Perplexity(t.Context(), exact(t, f.Model()), windows, func(_, _ int64) {})
+	got, err := dense.Perplexity(t.Context(), pylib.Exact(t, f.Model()), windows, func(_, _ int64) {})
 	if err != nil || math.Abs(got-want) > 1e-12*want {
 		t.Errorf("perplexity %.15f, %v", got, err)
 	}

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"npack/internal/dense"
-	"npack/pack/stock"
 	"npack/ternary"
 )
 
@@ -69,22 +68,46 @@ func Read(t testing.TB, path string) *Stored {
 	return s
 }
 
-// Exact returns the weights of m for float64 arithmetic.
-func Exact(t testing.TB, m *ternary.Model) dense.Weights {
-	t.Helper()
-	f32, _ := stock.ParseType("f32")
-	tensors, err := stock.Plan(m, f32, stock.Levels)
-	if err != nil {
-		t.Fatal(err)
+// exact is a model in memory as its weights are, for float64 arithmetic.
+type exact struct {
+	m       *ternary.Model
+	tensors map[string]ternary.Tensor // by GGUF's names
+}
+
+// Exact returns the weights of m, which is in memory, for package dense.
+func Exact(m *ternary.Model) dense.Weights {
+	w := &exact{m, map[string]ternary.Tensor{}}
+	for t := range m.Tensors() {
+		w.tensors[t.Name+".weight"] = t
+		if t.Ternary != nil && t.Ternary.Bias != nil {
+			w.tensors[t.Name+".bias"] = ternary.Tensor{Vector: t.Ternary.Bias}
+		}
 	}
-	return stock.NewWeights(m, tensors)
+	return w
+}
+
+func (w *exact) Config() *ternary.Config      { return &w.m.Config }
+func (w *exact) Vector(name string) []float32 { return w.tensors[name].Vector }
+func (w *exact) Round(string, []float64)      {}
+func (w *exact) Half() bool                   { return false }
+
+func (w *exact) Rows(dst []float32, name string, r0, r1 int) error {
+	t, ok := w.tensors[name]
+	if !ok {
+		return fmt.Errorf("no tensor %q", name)
+	}
+	cols := len(dst) / (r1 - r0)
+	for r := range r1 - r0 {
+		t.Values(dst[r*cols:(r+1)*cols], r0+r)
+	}
+	return nil
 }
 
 // Greedy lets m continue n prompts for some steps in float64 and returns the path
 // of a file like trajectories.json of the outcome.
 func Greedy(t testing.TB, m *ternary.Model, n, steps int) string {
 	t.Helper()
-	w := Exact(t, m)
+	w := Exact(m)
 	s := Stored{make([]Trajectory, n)}
 	for i := range s.Trajectories {
 		x := &s.Trajectories[i]

@@ -85,7 +85,7 @@ func TestPerplexityOfStory(t *testing.T) {
 	if os.Getenv("NPACK_EXHAUSTIVE") != "" {
 		windows, want = pylib.Read(t, "../../testdata/story/trajectories.json").Windows(), storyPerplexity
 	}
-	got, err := dense.Perplexity(t.Context(), pylib.Exact(t, f.Model()), windows, func(_, _ int64) {})
+	got, err := dense.Perplexity(t.Context(), pylib.Exact(f.Model()), windows, func(_, _ int64) {})
 	if err != nil || math.Abs(got-want) > 1e-12*want {
 		t.Errorf("perplexity %.15f, %v", got, err)
 	}

@@ -33,7 +33,7 @@ func listing(t *testing.T, target []string, dir string, packages ...string) []st
 // No fused operation stands anywhere in the packages whose float arithmetic
 // defines bits.
 func TestNoFusedOperations(t *testing.T) {
-	packages := []string{"npack/runtime/reference", "npack/cpu", "npack/runtime/engine", "npack/ternary/ternarytest"}
+	packages := []string{"npack/runtime/reference", "npack/cpu", "npack/gpu", "npack/gpu/gputest", "npack/runtime/engine", "npack/ternary/ternarytest"}
 	for _, target := range targets {
 		lines := listing(t, target, ".", packages...)
 		floats := 0

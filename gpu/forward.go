@@ -177,10 +177,9 @@ func (in *instance) attention(s *segment, l int) {
 	round := in.round(s.n, s.chunks)
 	part, _ := in.placePartial(round, s.chunks)
 	sums, mix := part.sums.in(in.partials), part.mix.in(in.partials)
-	groups := c.KVHeads * divUp(c.Heads/c.KVHeads, 4)
 	for i := 0; i < s.n; i += round {
 		first, n := s.first+i, min(round, s.n-i)
-		p.launch(attnKernels[in.o.KV], s.chunks, groups, n,
+		p.launch(attnKernels[in.o.KV], s.chunks, in.headGroups(), n,
 			in.at(t.heads), Arg{Buf: kv.values}, Arg{Buf: kv.scales}, in.positions(), sums, mix, in.at(t.output),
 			num(c.Heads), num(c.KVHeads), num(c.HeadDim), num(first), num(s.chunks), real(in.invSqrtHead), num(l*faultPlaces+faultScores))
 		p.launch("attn_join", c.Heads, n, 1,

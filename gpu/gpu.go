@@ -63,10 +63,17 @@ func (b *Backend) do(f func() error) error {
 	return f()
 }
 
+// maxBuffer is the largest buffer in which the kernels' 32-bit indices of words
+// reach everything.
+const maxBuffer = 4 << 32
+
 // alloc allocates n bytes; nothing for 0.
 func (b *Backend) alloc(n int64) (Buffer, error) {
 	if n == 0 {
 		return Buffer{}, nil
+	}
+	if n > maxBuffer {
+		return Buffer{}, fmt.Errorf("%d bytes in one piece, these kernels take up to %d: %w", n, int64(maxBuffer), ErrMemory)
 	}
 	if b.limit > 0 && b.taken+n > b.limit {
 		return Buffer{}, fmt.Errorf("%d bytes more than the %d that are taken, of %d that may be: %w", n, b.taken, b.limit, ErrMemory)

@@ -35,6 +35,10 @@ func (in *instance) NewSequence(context int) (backend.Sequence, error) {
 	if context < 1 || context > reference.MaxPositions {
 		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, reference.MaxPositions)
 	}
+	// The kernels count the elements of a layer's cache in 32 bits.
+	if n := int64(steps(context)) * step * 2 * int64(in.c.KVHeads) * int64(in.headPad); n > 1<<32 {
+		return nil, fmt.Errorf("context of %d tokens: %d keys and values a layer, these kernels take up to %d", context, n, int64(1)<<32)
+	}
 	return &sequence{in: in, cap: context, layers: make([]cache, in.c.Layers)}, nil
 }
 
@@ -64,8 +68,8 @@ func (in *instance) growCache(c *cache, n int) error {
 	if n <= c.steps {
 		return nil
 	}
-	values, scales := in.shape.cacheBytes(c.steps)
-	moreValues, moreScales := in.shape.cacheBytes(n)
+	values, scales := in.cacheBytes(c.steps)
+	moreValues, moreScales := in.cacheBytes(n)
 	if err := in.b.grow(&c.values, values, moreValues); err != nil {
 		return err
 	}
@@ -89,20 +93,21 @@ func (s *sequence) Truncate(n int) error {
 
 func (s *sequence) Fork() (backend.Sequence, error) {
 	f := &sequence{in: s.in, len: s.len, cap: s.cap, layers: make([]cache, len(s.layers))}
+	copied := func(to, from Buffer, n int64) error {
+		if n == 0 {
+			return nil
+		}
+		return s.in.b.dev.Copy(to, 0, from, 0, n)
+	}
 	err := s.in.b.do(func() error {
 		if err := f.grow(s.len); err != nil {
 			return err
 		}
-		values, scales := s.in.shape.cacheBytes(steps(s.len))
+		values, scales := s.in.cacheBytes(steps(s.len))
 		for l := range f.layers {
 			to, from := &f.layers[l], &s.layers[l]
-			if err := s.in.b.dev.Copy(to.values, 0, from.values, 0, values); err != nil {
+			if err := errors.Join(copied(to.values, from.values, values), copied(to.scales, from.scales, scales)); err != nil {
 				return err
-			}
-			if scales > 0 {
-				if err := s.in.b.dev.Copy(to.scales, 0, from.scales, 0, scales); err != nil {
-					return err
-				}
 			}
 		}
 		return nil

@@ -38,8 +38,17 @@ func (s *shape) check() error {
 	if c.HeadDim > kernels.MaxHeadDim {
 		return fmt.Errorf("heads have %d dimensions; these kernels take up to %d", c.HeadDim, kernels.MaxHeadDim)
 	}
+	if n := s.headGroups(); n > maxGrid {
+		return fmt.Errorf("%d groups of heads; these kernels take up to %d", n, maxGrid)
+	}
 	return nil
 }
+
+// maxGrid is the most blocks of a launch in its second and third direction.
+const maxGrid = 1<<16 - 1
+
+// headGroups is the number of groups of up to 4 query heads that share keys.
+func (s *shape) headGroups() int { return s.c.KVHeads * divUp(s.c.Heads/s.c.KVHeads, 4) }
 
 // place is a part of a buffer, in bytes. Without a size it is absent.
 type place struct{ off, size int64 }

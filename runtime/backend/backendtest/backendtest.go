@@ -306,6 +306,9 @@ func fork(t *testing.T, b backend.Backend) {
 	a, c := Text(&m.Config, 5), Text(&m.Config, 6)
 	copy(c, a[:66])
 	seq := newSequence(t, in, length)
+	if empty, err := seq.Fork(); err != nil || empty.Len() != 0 || empty.Close() != nil {
+		t.Errorf("fork of an empty sequence: %v", err)
+	}
 	feed(t, in, seq, a[:66], 66)
 	other, err := seq.Fork()
 	if err != nil {

@@ -107,6 +107,63 @@ func TestLong(t *testing.T) {
 	}
 }
 
+// TestRecordings: passes of each size repeat to both sides of a step of the cache,
+// before and after it has grown, and each time a recording names what is there.
+func TestRecordings(t *testing.T) {
+	s := ternarytest.All()[0].Spec
+	s.Layers = 1
+	m := ternarytest.Model(s)
+	ids := make([]int32, 300)
+	for i := range ids {
+		ids[i] = int32(i * 7 % m.Vocab)
+	}
+	want := backendtest.Reference(t, m, backend.Options{}, ids)
+	d := &gputest.Recorder{Device: gputest.New(89)}
+	in, err := unproven(t, d, 0).Load(context.Background(), m, backend.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq, err := in.NewSequence(len(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed := func(to, n int) {
+		t.Helper()
+		for at := seq.Len(); at < to; at += n {
+			r := backend.Run{Seq: seq, Tokens: ids[at : at+n], Want: []int{n - 1}, Logits: make([]float32, m.Vocab)}
+			if err := in.Forward(context.Background(), []backend.Run{r}); err != nil {
+				t.Fatal(err)
+			}
+			for id, v := range r.Logits {
+				if w := want[(at+n-1)*m.Vocab+id]; math.Float32bits(v) != math.Float32bits(w) {
+					t.Fatalf("token %d in passes of %d: logit %d is %g, want %g", at+n-1, n, id, v, w)
+				}
+			}
+		}
+	}
+	feed(240, 120)
+	for range 2 {
+		for n := 1; n <= 4; n++ {
+			feed(252, n)
+			if err := seq.Truncate(240); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := 1; n <= 4; n++ {
+			feed(264, n)
+			if err := seq.Truncate(240); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if d.Plays < d.Records || d.Records < 16 {
+		t.Errorf("%d recordings were played %d times", d.Records, d.Plays)
+	}
+	if err := errors.Join(seq.Close(), in.Close()); err != nil || d.Open != 0 {
+		t.Errorf("%v, %d recordings are open", err, d.Open)
+	}
+}
+
 // TestFailures lets each call of a device fail in turn, the first, the second and
 // so on: the error comes back, sequences are as they were, what is left works once
 // the card does again, and nothing stays allocated.

@@ -161,8 +161,14 @@ func randomSessions(t *testing.T, d *gputest.Recorder, rng *rand.Rand, kv backen
 			for range 8 {
 				pass(what+", choice", 1, []int{w}, []int32{chosen})
 			}
-			if rng.IntN(2) == 0 { // that goes on with another token
+			switch rng.IntN(3) {
+			case 0: // that goes on with another token
 				pass(what+", other", k, []int{w}, text(1))
+			case 1: // whose end is replaced by the last choice
+				n := twins[w].here.Len() - 3
+				twins[w].here.Truncate(n)
+				twins[w].there.Truncate(n)
+				pass(what+", again", k, []int{w}, []int32{chosen})
 			}
 		}
 		for _, w := range twins {

@@ -123,6 +123,14 @@ func TestRecordings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Buffers of the instance are as large as they get: only the cache grows below.
+	long, err := in.NewSequence(len(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(in.Forward(context.Background(), []backend.Run{{Seq: long, Tokens: ids}}), long.Close()); err != nil {
+		t.Fatal(err)
+	}
 	seq, err := in.NewSequence(len(ids))
 	if err != nil {
 		t.Fatal(err)

@@ -232,7 +232,7 @@ func (in *instance) output(wanted []int) error {
 		p.faulty = true
 		return in.fault(int(code))
 	}
-	if p.k > 0 {
+	if p.k > 0 && len(wanted) > 0 {
 		for b = b[outputHead:]; len(b) > 0; b = b[8:] {
 			p.best[0] = ranked(binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]))
 			p.best = p.best[1:]

@@ -3,8 +3,8 @@
 // it is. "make device-check" builds it with all that it needs, runs it, and leaves
 // a folder that runs on a machine without Go.
 //
-// An error ends a part, not the whole; the object names it. The exit status is 0
-// if all parts were done and right, 3 if a bit was wrong, else 1.
+// An error ends a part, not the whole; the object names it. The exit status is 0 if
+// all parts were done and right, 3 if a bit was wrong, else 1.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,7 +29,11 @@ import (
 	"npack/runtime/backend"
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+}
 
 // report is what is written. Durations are in seconds.
 type report struct {
@@ -67,6 +72,7 @@ type tests struct {
 // check is a run of the program.
 type check struct {
 	*report
+	log    io.Writer
 	ctx    context.Context
 	start  time.Time
 	limit  time.Duration
@@ -77,7 +83,9 @@ type check struct {
 	prompt int // of a prefill measurement
 }
 
-func run() int {
+func run(ctx context.Context, args []string, log io.Writer) int {
+	flag := flag.NewFlagSet("devicecheck", flag.ContinueOnError)
+	flag.SetOutput(log)
 	device := flag.Int("device", cuda.Any, "card to look at, where there are several")
 	out := flag.String("o", "device-check.json", "`FILE` to write")
 	binary := flag.String("tests", "", "test `BINARY` of package cuda to run")
@@ -85,15 +93,14 @@ func run() int {
 	target := flag.String("target", "", "model to measure, and the one that drafts for it is -draft: `FILE`s")
 	draft := flag.String("draft", "", "see -target")
 	limit := flag.Duration("limit", 280*time.Second, "begin nothing after this")
-	c := &check{report: &report{}, start: time.Now()}
+	c := &check{report: &report{Models: []*model{}, Drafted: []drafted{}, Errors: []string{}}, log: log, ctx: ctx, start: time.Now()}
 	flag.IntVar(&c.rounds, "rounds", 5, "of each measurement")
 	flag.IntVar(&c.tokens, "tokens", 64, "of a measurement of decoding")
 	flag.IntVar(&c.prompt, "prompt", 2048, "tokens of a measurement of a prompt")
-	flag.Parse()
+	if flag.Parse(args) != nil || flag.NArg() > 0 {
+		return 2
+	}
 	c.limit = *limit
-	var stop context.CancelFunc
-	c.ctx, stop = signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 
 	c.Version, c.Numerics, c.Time = cli.Build(), backend.NumericsVersion, time.Now().UTC().Format(time.RFC3339)
 	c.Platform, c.CPU, c.Threads = runtime.GOOS+"/"+runtime.GOARCH, machine.ReadCPU().Model, machine.ReadThreads().Use
@@ -112,10 +119,10 @@ func run() int {
 		err = os.WriteFile(*out, append(data, '\n'), 0o666)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "devicecheck:", err)
+		fmt.Fprintln(log, "devicecheck:", err)
 		return 1
 	}
-	fmt.Fprintf(os.Stderr, "devicecheck: wrote %s after %.0f s\n", *out, c.Seconds)
+	fmt.Fprintf(log, "devicecheck: wrote %s after %.0f s\n", *out, c.Seconds)
 	switch {
 	case c.Wrong:
 		return 3
@@ -141,10 +148,10 @@ func (c *check) part(name string, f func() error) bool {
 	if err != nil {
 		c.Wrong = c.Wrong || errors.Is(err, gpu.ErrDiffers)
 		c.Errors = append(c.Errors, name+": "+err.Error())
-		fmt.Fprintf(os.Stderr, "%6.1f s  %s: %v\n", since(c.start), name, err)
+		fmt.Fprintf(c.log, "%6.1f s  %s: %v\n", since(c.start), name, err)
 		return false
 	}
-	fmt.Fprintf(os.Stderr, "%6.1f s  %s: done in %.2f s\n", since(c.start), name, since(start))
+	fmt.Fprintf(c.log, "%6.1f s  %s: done in %.2f s\n", since(c.start), name, since(start))
 	return true
 }
 

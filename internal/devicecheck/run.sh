@@ -5,7 +5,9 @@
 # depend on them).
 set -eu
 cd "$(dirname "$0")"
-for m in 8b 0.6b; do
-	[ -f synth-$m.bin ] || ./synth -model $m -o synth-$m.bin
-done
+case " $* " in *" -target "*) ;; *)
+	for m in 8b 0.6b; do
+		[ -f synth-$m.bin ] || ./synth -model $m -o synth-$m.bin
+	done
+esac
 exec ./devicecheck -tests ./cuda.test -target synth-8b.bin -draft synth-0.6b.bin -o report.json "$@"

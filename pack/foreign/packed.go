@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 
 	"npack/pack"
 	"npack/pack/safetensors"
@@ -71,13 +70,11 @@ func (x *packed) unpack(m *ternary.Matrix, r0, p int, row []byte) error {
 		}
 		bp, bn, br := m.BP[r*m.Stride:(r+1)*m.Stride], m.BN[r*m.Stride:(r+1)*m.Stride], m.BR[r*m.Stride:(r+1)*m.Stride]
 		var bad uint64
-		sum := 0
 		for c := 0; c < len(row); c += 8 {
 			code := binary.LittleEndian.Uint64(row[c:]) >> (2 * k) & (3 * lowBits)
 			p, n := gather(code>>1), ^gather(code|code>>1)
 			bp[c/8], bn[c/8] = p, n
 			bad |= code ^ (lowBits + spread[p] - spread[n])
-			sum += bits.OnesCount8(p) - bits.OnesCount8(n)
 		}
 		if bad != 0 { // 3 is neither +1 nor -1
 			return x.invalid(p, k, row)
@@ -85,7 +82,8 @@ func (x *packed) unpack(m *ternary.Matrix, r0, p int, row []byte) error {
 		clear(bp[len(row)/8:])
 		clear(bn[len(row)/8:])
 		clear(br)
-		m.SLo[r], m.SHi[r], m.RSLo[r], m.RSHi[r] = x.scale, x.scale, int32(sum), 0
+		m.SLo[r], m.SHi[r] = x.scale, x.scale
+		m.RSLo[r], m.RSHi[r] = rowSums(m, r)
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func Open(path string) (Source, error) {
 	if f.Open == nil {
 		return nil, &pack.Error{Kind: pack.ErrUnsupported, File: path, Offset: 0,
 			Found: "this is " + f.About + ", which this version does not read", Expected: "a native container (TRTC)",
-			Hint: "use the pack's *.bin container, or a newer version of this program"}
+			Hint: "\"npack import\" makes a container of a model whose weights have at most two magnitudes a row"}
 	}
 	return f.Open(path)
 }

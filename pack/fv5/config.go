@@ -156,8 +156,13 @@ func (f *File) checkTypes() error {
 			if n := t.Type.Note(); n != "" {
 				note = " (" + n + ")"
 			}
+			hint := "\"npack inspect\" lists the file; llama.cpp or the program that made it runs it"
+			switch t.Type {
+			case gguf.TQ1_0, gguf.TQ2_0, gguf.I2_S, gguf.Q2_0, gguf.Q2_0G128:
+				hint = "\"npack import\" makes a container of it if its scales allow it; " + hint
+			}
 			e := f.fail(pack.ErrUnsupported, tensor(t.Name), fmt.Sprintf("type %v%s is known, but not run by this program", t.Type, note),
-				"FV5 (43), FV5B (44) or F32 (0)", "\"npack inspect\" lists the file; llama.cpp or the program that made it runs it")
+				"FV5 (43), FV5B (44) or F32 (0)", hint)
 			e.Offset = t.FileAt
 			return e
 		}

@@ -19,6 +19,12 @@ import (
 func ternaryModel(a ternary.Arch, tied bool) *ternary.Model {
 	m := ternarytest.Model(ternarytest.Spec{Seed: 9, Bias: a == ternary.Qwen2, Config: ternary.Config{Arch: a, Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64,
 		RotaryDims: 64, Intermediate: 512, Vocab: 64, MaxPosition: 512, RMSEps: 1e-5, RopeTheta: 10000, Tied: tied}})
+	oneMagnitude(m)
+	return m
+}
+
+// oneMagnitude gives each matrix one magnitude, which f16 holds.
+func oneMagnitude(m *ternary.Model) {
 	for t := range m.Tensors() {
 		if w := t.Ternary; w != nil {
 			s := gguf.Float16(gguf.ToFloat16(w.SLo[0]))
@@ -27,7 +33,6 @@ func ternaryModel(a ternary.Arch, tied bool) *ternary.Model {
 			}
 		}
 	}
-	return m
 }
 
 // ggufNames are what an architecture is called, by topology.

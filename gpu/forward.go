@@ -40,7 +40,7 @@ func (in *instance) body() {
 		embed = &in.head
 	}
 	p.launch("embed", divUp(c.Hidden, 256), len(p.columns), 1,
-		in.at(t.input), embed.rows.in(embed.buf), embed.scales.in(embed.buf), in.at(t.x), num(embed.tiles), num(c.Hidden), num(c.Hidden))
+		in.at(t.input), embed.rows.in(embed.buf), embed.scales.in(embed.buf), in.at(t.x), i32(embed.tiles), i32(c.Hidden), i32(c.Hidden))
 	for l := range in.layers {
 		if p.err == nil {
 			p.err = p.ctx.Err()
@@ -92,8 +92,8 @@ func (in *instance) normQuant(x Arg, stride int, g Arg, n int, inv float32, code
 	p, t := &in.pass, &in.scratch
 	p.launch("norm_quant", len(p.columns), 1, 1,
 		x, g, Arg{}, in.at(t.digits), in.at(t.scales), in.at(t.largest), in.at(t.output),
-		num(n), num(kernels.Tiles(n)), num(stride), real(inv), real(in.c.RMSEps),
-		num(in.planes), num(in.quantFlags()), num(code))
+		i32(n), i32(kernels.Tiles(n)), i32(stride), f32(inv), f32(in.c.RMSEps),
+		i32(in.planes), i32(in.quantFlags()), i32(code))
 }
 
 // quant makes y, of n values, the activations.
@@ -102,7 +102,7 @@ func (in *instance) quant(n, code int) {
 	tiles := kernels.Tiles(n)
 	p.launch("quant", divUp(tiles, 4), len(p.columns), 1,
 		in.at(t.y), in.at(t.largest), in.at(t.digits), in.at(t.scales), in.at(t.output),
-		num(n), num(tiles), num(in.yStride), num(in.planes), num(in.quantFlags()), num(code))
+		i32(n), i32(tiles), i32(in.yStride), i32(in.planes), i32(in.quantFlags()), i32(code))
 }
 
 func (in *instance) quantFlags() int {
@@ -140,7 +140,7 @@ func (in *instance) linear(l *layer, which int, y Arg, stride, flags int) {
 	}
 	p.launch(kernel, gx, gy, 1,
 		w.planes.in(l.buf), w.scales.in(l.buf), w.bias.in(l.buf), in.at(t.digits), in.at(t.scales), y, in.at(t.largest),
-		num(w.tiles), num(w.strips), num(w.rows), num(n), num(stride), num(in.planes), num(flags))
+		i32(w.tiles), i32(w.strips), i32(w.rows), i32(n), i32(stride), i32(in.planes), i32(flags))
 }
 
 // names of the kernels for each type of cache.
@@ -161,9 +161,9 @@ func (in *instance) heads(s *segment, l int) {
 	p.launch(headsKernels[in.o.KV], c.Heads+2*c.KVHeads, s.n, 1,
 		in.at(t.y), w.qNorm.in(w.buf), w.kNorm.in(w.buf), in.positions(), Arg{Buf: in.cos}, Arg{Buf: in.sin},
 		in.at(t.heads), Arg{Buf: kv.values}, Arg{Buf: kv.scales}, in.at(t.output),
-		num(c.Heads), num(c.KVHeads), num(c.HeadDim), num(c.RotaryDims/2),
-		num(in.yStride), num(c.QDim()), num(c.QDim()+c.KVDim()), num(s.first),
-		real(in.invHead), real(c.RMSEps), num(flags), num(l*faultPlaces+faultCache))
+		i32(c.Heads), i32(c.KVHeads), i32(c.HeadDim), i32(c.RotaryDims/2),
+		i32(in.yStride), i32(c.QDim()), i32(c.QDim()+c.KVDim()), i32(s.first),
+		f32(in.invHead), f32(c.RMSEps), i32(flags), i32(l*faultPlaces+faultCache))
 }
 
 // positions are those of the pass's columns, behind their ids.
@@ -181,10 +181,10 @@ func (in *instance) attention(s *segment, l int) {
 		first, n := s.first+i, min(round, s.n-i)
 		p.launch(attnKernels[in.o.KV], s.chunks, in.headGroups(), n,
 			in.at(t.heads), Arg{Buf: kv.values}, Arg{Buf: kv.scales}, in.positions(), sums, mix, in.at(t.output),
-			num(c.Heads), num(c.KVHeads), num(c.HeadDim), num(first), num(s.chunks), real(in.invSqrtHead), num(l*faultPlaces+faultScores))
+			i32(c.Heads), i32(c.KVHeads), i32(c.HeadDim), i32(first), i32(s.chunks), f32(in.invSqrtHead), i32(l*faultPlaces+faultScores))
 		p.launch("attn_join", c.Heads, n, 1,
 			sums, mix, in.positions(), in.at(t.y), in.at(t.largest),
-			num(c.Heads), num(c.HeadDim), num(first), num(s.chunks), num(in.yStride))
+			i32(c.Heads), i32(c.HeadDim), i32(first), i32(s.chunks), i32(in.yStride))
 	}
 }
 
@@ -195,15 +195,15 @@ func (in *instance) logits(first, n int) {
 	list := in.at(t.input).from(4 * (2*len(p.columns) + first))
 	p.launch("norm_quant", n, 1, 1,
 		in.at(t.x), h.norm.in(h.buf), list, in.at(t.digits), in.at(t.scales), in.at(t.largest), in.at(t.output),
-		num(c.Hidden), num(h.tiles), num(c.Hidden), real(in.invHidden), real(c.RMSEps),
-		num(in.headPlanes), num(kernels.QuantList), num(c.Layers*faultPlaces))
+		i32(c.Hidden), i32(h.tiles), i32(c.Hidden), f32(in.invHidden), f32(c.RMSEps),
+		i32(in.headPlanes), i32(kernels.QuantList), i32(c.Layers*faultPlaces))
 	kernel, gy := kernels.Head(in.b.info.Capability, n), n
 	if kernel == "head_mma" {
 		gy = divUp(n*in.headPlanes, 24)
 	}
 	p.launch(kernel, h.strips, gy, 1,
 		h.rows.in(h.buf), h.scales.in(h.buf), in.at(t.digits), in.at(t.scales), in.at(t.logits),
-		num(h.tiles), num(h.strips), num(c.Vocab), num(n), num(c.Vocab), num(in.headPlanes))
+		i32(h.tiles), i32(h.strips), i32(c.Vocab), i32(n), i32(c.Vocab), i32(in.headPlanes))
 	switch {
 	case p.k == 1:
 		in.largest(n)
@@ -221,8 +221,8 @@ func (in *instance) largest(n int) {
 	if len(p.columns) == 1 {
 		advance = 1
 	}
-	p.launch("argmax", slices, n, 1, in.at(t.logits), in.at(t.ranked[0]), num(in.c.Vocab), num(in.c.Vocab))
-	p.launch("argmax_join", n, 1, 1, in.at(t.ranked[0]), in.at(t.output).from(outputHead), in.at(t.input), in.positions(), num(slices), num(advance))
+	p.launch("argmax", slices, n, 1, in.at(t.logits), in.at(t.ranked[0]), i32(in.c.Vocab), i32(in.c.Vocab))
+	p.launch("argmax_join", n, 1, 1, in.at(t.ranked[0]), in.at(t.output).from(outputHead), in.at(t.input), in.positions(), i32(slices), i32(advance))
 }
 
 // rank leaves the k tokens that rank first in each of n columns behind the fault,
@@ -236,7 +236,7 @@ func (in *instance) rank(n int) {
 		if slices == 1 {
 			to = in.at(t.output).from(outputHead)
 		}
-		p.launch("topk", divUp(slices, 8), n, 1, in.at(t.logits), from, to, num(count), num(in.c.Vocab), num(p.k), num(stage))
+		p.launch("topk", divUp(slices, 8), n, 1, in.at(t.logits), from, to, i32(count), i32(in.c.Vocab), i32(p.k), i32(stage))
 		if slices == 1 {
 			return
 		}

@@ -20,9 +20,9 @@ func (r *launcher) launch(kernel string, x, y, z int, args ...Arg) {
 	r.err = r.dev.Launch(&r.l)
 }
 
-// num and real are arguments that are numbers.
-func num(v int) Arg      { return Arg{Val: uint64(uint32(int32(v)))} }
-func real(v float32) Arg { return Arg{Val: uint64(math.Float32bits(v))} }
+// i32 and f32 are arguments that are numbers.
+func i32(v int) Arg     { return Arg{Val: uint64(uint32(int32(v)))} }
+func f32(v float32) Arg { return Arg{Val: uint64(math.Float32bits(v))} }
 
 // from returns a place that begins so many bytes later in the same buffer.
 func (a Arg) from(bytes int) Arg { return Arg{a.Buf, a.Val + uint64(bytes)} }

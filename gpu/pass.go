@@ -133,12 +133,10 @@ func (in *instance) some() error {
 	if err := in.reserve(len(p.columns)); err != nil {
 		return err
 	}
-	chunks := 0
-	for _, s := range p.segments {
-		chunks = max(chunks, s.chunks)
-	}
-	if err := in.reservePartials(len(p.columns), chunks); err != nil {
-		return err
+	for i := range p.segments {
+		if err := in.reservePartials(&p.segments[i]); err != nil {
+			return err
+		}
 	}
 	if err := in.input(); err != nil {
 		return err

@@ -173,7 +173,7 @@ func (b *Backend) operation(p *probe) (line string, err error) {
 		}
 		at := Arg{Buf: buf}
 		r := launcher{dev: b.dev}
-		r.launch("probe", divUp(probeValues, 128), 1, 1, at, at.from(len(got)), at.from(2*len(got)), at.from(3*len(got)), num(probeValues), num(p.op))
+		r.launch("probe", divUp(probeValues, 128), 1, 1, at, at.from(len(got)), at.from(2*len(got)), at.from(3*len(got)), i32(probeValues), i32(p.op))
 		if r.err != nil {
 			return r.err
 		}

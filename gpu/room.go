@@ -21,9 +21,9 @@ func (in *instance) reserve(n int) error {
 	return nil
 }
 
-// reservePartials makes room for attention of n columns over so many chunks.
-func (in *instance) reservePartials(n, chunks int) error {
-	_, size := in.placePartial(in.round(n, chunks), chunks)
+// reservePartials makes room for the attention of a segment.
+func (in *instance) reservePartials(s *segment) error {
+	_, size := in.placePartial(in.round(s.n, s.chunks), s.chunks)
 	if size <= in.partials.Size {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (in *instance) reservePartials(n, chunks int) error {
 	in.b.free(&in.partials)
 	var err error
 	if in.partials, err = in.b.alloc(size); err != nil {
-		return fmt.Errorf("attention over %d chunks: %w", chunks, err)
+		return fmt.Errorf("attention over %d chunks: %w", s.chunks, err)
 	}
 	return nil
 }

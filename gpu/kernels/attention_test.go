@@ -99,93 +99,101 @@ func rotated(x, g []float32, cos, sin []float32) []float32 {
 	return y
 }
 
-func TestHeads(t *testing.T) {
-	texts(t, func(t *testing.T, c *card, capability int) {
-		for i, g := range geometries() {
-			for _, kind := range caches {
-				r := random(uint64(i))
-				pad, n, last := kernels.HeadPad(g.dim), len(g.pos)+1, int(g.pos[len(g.pos)-1])
-				koff, voff := g.heads*g.dim+5, (g.heads+g.kvHeads)*g.dim+9
-				stride := voff + g.kvHeads*g.dim
-				y := randomVector(r, n*stride, 2)
-				for d := range g.dim { // a key of nearly nothing
-					y[stride+koff+d] = float32(math.Ldexp(r.Float64(), -45))
-				}
-				qn, kn := randomVector(r, g.dim, 1), randomVector(r, g.dim, 1)
-				cos, sin := randomVector(r, (last+1)*g.pairs, 0.5), randomVector(r, (last+1)*g.pairs, 0.5)
-				flags, qNorm, kNorm := 0, []float32(nil), []float32(nil)
-				if g.norm {
-					flags, qNorm, kNorm = kernels.HeadsNorm, qn, kn
-				}
-				// Column 0 is another run's.
-				pos := append([]int32{9}, g.pos...)
-				size := cacheWords(last, g.kvHeads, pad, kind)
-				cache, scales := make([]uint32, size), make([]float32, size*4/elem[kind]/pad)
-				queries := make([]float32, n*g.heads*pad)
-				for col := 1; col < n; col++ {
-					p := int(pos[col])
-					co, si := cos[p*g.pairs:][:g.pairs], sin[p*g.pairs:][:g.pairs]
-					for h := range g.heads {
-						for d, v := range rotated(y[col*stride+h*g.dim:][:g.dim], qNorm, co, si) {
-							queries[(col*g.heads+h)*pad+permuted(d)] = v
-						}
-					}
-					for h := range g.kvHeads {
-						key, value := make([]float32, pad), make([]float32, pad)
-						for d, v := range rotated(y[col*stride+koff+h*g.dim:][:g.dim], kNorm, co, si) {
-							key[permuted(d)] = v
-						}
-						for d := range g.dim {
-							value[d] = reference.Keep(y[col*stride+voff+h*g.dim+d], 50)
-						}
-						for v, x := range [][]float32{key, value} {
-							at := vectorIndex(p, v, h, g.kvHeads)
-							words, scale, _ := store(x, kind)
-							copy(cache[at*len(words):], words)
-							scales[at] = scale
-						}
-					}
-				}
-				qh, kv, kvs := upload(c, make([]float32, n*g.heads*pad)), upload(c, make([]uint32, size)), upload(c, make([]float32, len(scales)))
-				fault := upload(c, []int32{math.MaxInt32})
-				c.launch("heads_"+kind, g.heads+2*g.kvHeads, n-1, 1, upload(c, y), upload(c, qn), upload(c, kn), upload(c, pos), upload(c, cos), upload(c, sin),
-					qh, kv, kvs, fault, num(g.heads), num(g.kvHeads), num(g.dim), num(g.pairs), num(stride), num(koff), num(voff), num(1),
-					real32(float32(1/float64(g.dim))), real32(eps), num(flags), num(4))
-				what := fmt.Sprintf("%s, %+v", kind, g)
-				equal(t, what+": queries", c.floats(qh), queries)
-				equal(t, what+": cache", c.words(kv), cache)
-				if kind == "i8" {
-					equal(t, what+": scales", c.floats(kvs), scales)
-				}
-				equal(t, what+": fault", c.words(fault), []uint32{math.MaxInt32})
+func TestHeads(t *testing.T) { texts(t, checkHeads) }
+
+func checkHeads(t testing.TB, c *card, capability int) {
+	for i, g := range geometries() {
+		for _, kind := range caches {
+			if !c.wants("heads_" + kind) {
+				continue
 			}
+			r := random(uint64(i))
+			pad, n, last := kernels.HeadPad(g.dim), len(g.pos)+1, int(g.pos[len(g.pos)-1])
+			koff, voff := g.heads*g.dim+5, (g.heads+g.kvHeads)*g.dim+9
+			stride := voff + g.kvHeads*g.dim
+			y := randomVector(r, n*stride, 2)
+			for d := range g.dim { // a key of nearly nothing
+				y[stride+koff+d] = float32(math.Ldexp(r.Float64(), -45))
+			}
+			qn, kn := randomVector(r, g.dim, 1), randomVector(r, g.dim, 1)
+			cos, sin := randomVector(r, (last+1)*g.pairs, 0.5), randomVector(r, (last+1)*g.pairs, 0.5)
+			flags, qNorm, kNorm := 0, []float32(nil), []float32(nil)
+			if g.norm {
+				flags, qNorm, kNorm = kernels.HeadsNorm, qn, kn
+			}
+			// Column 0 is another run's.
+			pos := append([]int32{9}, g.pos...)
+			size := cacheWords(last, g.kvHeads, pad, kind)
+			cache, scales := make([]uint32, size), make([]float32, size*4/elem[kind]/pad)
+			queries := make([]float32, n*g.heads*pad)
+			for col := 1; col < n; col++ {
+				p := int(pos[col])
+				co, si := cos[p*g.pairs:][:g.pairs], sin[p*g.pairs:][:g.pairs]
+				for h := range g.heads {
+					for d, v := range rotated(y[col*stride+h*g.dim:][:g.dim], qNorm, co, si) {
+						queries[(col*g.heads+h)*pad+permuted(d)] = v
+					}
+				}
+				for h := range g.kvHeads {
+					key, value := make([]float32, pad), make([]float32, pad)
+					for d, v := range rotated(y[col*stride+koff+h*g.dim:][:g.dim], kNorm, co, si) {
+						key[permuted(d)] = v
+					}
+					for d := range g.dim {
+						value[d] = reference.Keep(y[col*stride+voff+h*g.dim+d], 50)
+					}
+					for v, x := range [][]float32{key, value} {
+						at := vectorIndex(p, v, h, g.kvHeads)
+						words, scale, _ := store(x, kind)
+						copy(cache[at*len(words):], words)
+						scales[at] = scale
+					}
+				}
+			}
+			qh, kv, kvs := upload(c, make([]float32, n*g.heads*pad)), upload(c, make([]uint32, size)), upload(c, make([]float32, len(scales)))
+			fault := upload(c, []int32{math.MaxInt32})
+			c.launch("heads_"+kind, g.heads+2*g.kvHeads, n-1, 1, upload(c, y), upload(c, qn), upload(c, kn), upload(c, pos), upload(c, cos), upload(c, sin),
+				qh, kv, kvs, fault, num(g.heads), num(g.kvHeads), num(g.dim), num(g.pairs), num(stride), num(koff), num(voff), num(1),
+				real32(float32(1/float64(g.dim))), real32(eps), num(flags), num(4))
+			what := fmt.Sprintf("%s, %+v", kind, g)
+			equal(t, what+": queries", c.floats(qh), queries)
+			equal(t, what+": cache", c.words(kv), cache)
+			if kind == "i8" {
+				equal(t, what+": scales", c.floats(kvs), scales)
+			}
+			equal(t, what+": fault", c.words(fault), []uint32{math.MaxInt32})
 		}
-	})
+	}
 }
 
 // TestHeadsFaults stores what the cache cannot hold.
-func TestHeadsFaults(t *testing.T) {
-	texts(t, func(t *testing.T, c *card, capability int) {
-		const dim = 20
-		for _, kind := range caches {
-			for what, v := range map[string]float32{"infinite": float32(math.Inf(1)), "not a number": float32(math.NaN()), "large": 65520, "less": 65519} {
-				for place, at := range map[string]int{"query": 3, "key": dim + 7, "value": 3*dim - 1} {
-					y := make([]float32, 3*dim)
-					y[at] = v
-					want := uint32(math.MaxInt32)
-					if place != "query" && (what == "infinite" || what == "not a number" || what == "large" && kind == "f16") {
-						want = 4
-					}
-					fault := upload(c, []int32{math.MaxInt32})
-					// No pair is rotated, so that the value is stored as it is.
-					c.launch("heads_"+kind, 3, 1, 1, upload(c, y), gpu.Arg{}, gpu.Arg{}, upload(c, []int32{0}), upload(c, []float32{1}), upload(c, []float32{0}),
-						c.room(64), c.room(cacheWords(0, 1, 64, kind)), c.room(512), fault, num(1), num(1), num(dim), num(0), num(3*dim), num(dim), num(2*dim), num(0),
-						real32(1./dim), real32(eps), num(0), num(4))
-					equal(t, fmt.Sprintf("%s: %s in a %s", kind, what, place), c.words(fault), []uint32{want})
+func TestHeadsFaults(t *testing.T) { texts(t, checkHeadsFaults) }
+
+func checkHeadsFaults(t testing.TB, c *card, capability int) {
+	const dim = 20
+	for _, kind := range caches {
+		if !c.wants("heads_" + kind) {
+			continue
+		}
+		for what, v := range map[string]float32{"infinite": float32(math.Inf(1)), "not a number": float32(math.NaN()), "large": 65520, "less": 65519} {
+			for place, at := range map[string][]int{"query": {3}, "key": {dim + 7}, "value": {3*dim - 1}, "key and value": {dim, 2 * dim}} {
+				y := make([]float32, 3*dim)
+				for _, d := range at {
+					y[d] = v
 				}
+				want := uint32(math.MaxInt32)
+				if place != "query" && (what == "infinite" || what == "not a number" || what == "large" && kind == "f16") {
+					want = 4
+				}
+				fault := upload(c, []int32{math.MaxInt32})
+				// No pair is rotated, so that the value is stored as it is.
+				c.launch("heads_"+kind, 3, 1, 1, upload(c, y), gpu.Arg{}, gpu.Arg{}, upload(c, []int32{0}), upload(c, []float32{1}), upload(c, []float32{0}),
+					c.room(64), c.room(cacheWords(0, 1, 64, kind)), c.room(512), fault, num(1), num(1), num(dim), num(0), num(3*dim), num(dim), num(2*dim), num(0),
+					real32(1./dim), real32(eps), num(0), num(4))
+				equal(t, fmt.Sprintf("%s: %s in a %s", kind, what, place), c.words(fault), []uint32{want})
 			}
 		}
-	})
+	}
 }
 
 // chunk is one chunk of attention of a head in plain Go.
@@ -233,17 +241,19 @@ func join(m, l []float32, o [][]float32) []float32 {
 }
 
 // TestAttention compares the chunks' raw sums, then what is made of them.
-func TestAttention(t *testing.T) {
-	texts(t, func(t *testing.T, c *card, capability int) {
-		for i, g := range geometries() {
-			for _, kind := range caches {
+func TestAttention(t *testing.T) { texts(t, checkAttention) }
+
+func checkAttention(t testing.TB, c *card, capability int) {
+	for i, g := range geometries() {
+		for _, kind := range caches {
+			if c.wants("attn_"+kind) || c.only == "attn_join" && kind == "f32" {
 				attention(t, c, random(uint64(i)), &g, kind)
 			}
 		}
-	})
+	}
 }
 
-func attention(t *testing.T, c *card, r *rand.Rand, g *geometry, kind string) {
+func attention(t testing.TB, c *card, r *rand.Rand, g *geometry, kind string) {
 	pad, n, last := kernels.HeadPad(g.dim), len(g.pos)+1, int(g.pos[len(g.pos)-1])
 	size := cacheWords(last, g.kvHeads, pad, kind)
 	cache, scales := make([]uint32, size), make([]float32, size*4/elem[kind]/pad)
@@ -326,45 +336,48 @@ func attention(t *testing.T, c *card, r *rand.Rand, g *geometry, kind string) {
 }
 
 // TestAttentionFault has a score that is not finite.
-func TestAttentionFault(t *testing.T) {
-	texts(t, func(t *testing.T, c *card, capability int) {
-		for bad := range 3 {
-			q, cache := make([]float32, 64), make([]float32, 2*256*64)
-			for i := range q {
-				q[i] = 3e38
-			}
-			if bad < 2 {
-				cache[70*bad*64/2+5] = 3e38 // of position 0 or 35
-			}
-			fault := upload(c, []int32{math.MaxInt32})
-			c.launch("attn_f32", 1, 1, 1, upload(c, q), upload(c, cache), gpu.Arg{}, upload(c, []int32{40}), c.room(2), c.room(64), fault,
-				num(1), num(1), num(64), num(0), num(1), real32(0.125), num(5))
-			want := uint32(5)
-			if bad == 2 {
-				want = math.MaxInt32
-			}
-			equal(t, "fault", c.words(fault), []uint32{want})
+func TestAttentionFault(t *testing.T) { texts(t, checkAttentionFault) }
+
+func checkAttentionFault(t testing.TB, c *card, capability int) {
+	for bad := range 3 {
+		if !c.wants("attn_f32") {
+			return
 		}
-	})
+		q, cache := make([]float32, 64), make([]float32, 2*256*64)
+		for i := range q {
+			q[i] = 3e38
+		}
+		if bad < 2 {
+			cache[70*bad*64/2+5] = 3e38 // of position 0 or 35
+		}
+		fault := upload(c, []int32{math.MaxInt32})
+		c.launch("attn_f32", 1, 1, 1, upload(c, q), upload(c, cache), gpu.Arg{}, upload(c, []int32{40}), c.room(2), c.room(64), fault,
+			num(1), num(1), num(64), num(0), num(1), real32(0.125), num(5))
+		want := uint32(5)
+		if bad == 2 {
+			want = math.MaxInt32
+		}
+		equal(t, "fault", c.words(fault), []uint32{want})
+	}
 }
 
 // TestJoinMany joins more chunks than a block has threads.
-func TestJoinMany(t *testing.T) {
-	texts(t, func(t *testing.T, c *card, capability int) {
-		const chunks, dim, pad = 300, 3, 64
-		r := random(8)
-		part, po := make([]float32, 2*chunks), make([]float32, chunks*pad)
-		var ms, ls []float32
-		var os [][]float32
-		for k := range chunks {
-			m, l, o := float32(r.NormFloat64()*4), float32(1+r.Float64()), randomVector(r, dim, 1)
-			part[2*k], part[2*k+1] = m, l
-			copy(po[k*pad:], o)
-			ms, ls, os = append(ms, m), append(ls, l), append(os, o)
-		}
-		out := c.room(dim)
-		c.launch("attn_join", 1, 1, 1, upload(c, part), upload(c, po), upload(c, []int32{64*chunks - 1}), out, upload(c, []uint32{0}),
-			num(1), num(dim), num(0), num(chunks), num(dim))
-		equal(t, "output", c.floats(out), join(ms, ls, os))
-	})
+func TestJoinMany(t *testing.T) { texts(t, checkJoinMany) }
+
+func checkJoinMany(t testing.TB, c *card, capability int) {
+	const chunks, dim, pad = 300, 3, 64
+	r := random(8)
+	part, po := make([]float32, 2*chunks), make([]float32, chunks*pad)
+	var ms, ls []float32
+	var os [][]float32
+	for k := range chunks {
+		m, l, o := float32(r.NormFloat64()*4), float32(1+r.Float64()), randomVector(r, dim, 1)
+		part[2*k], part[2*k+1] = m, l
+		copy(po[k*pad:], o)
+		ms, ls, os = append(ms, m), append(ls, l), append(os, o)
+	}
+	out := c.room(dim)
+	c.launch("attn_join", 1, 1, 1, upload(c, part), upload(c, po), upload(c, []int32{64*chunks - 1}), out, upload(c, []uint32{0}),
+		num(1), num(dim), num(0), num(chunks), num(dim))
+	equal(t, "output", c.floats(out), join(ms, ls, os))
 }

@@ -15,11 +15,15 @@ import (
 // card is a device with one of the committed texts and helpers around it.
 type card struct {
 	*ptx.Device
-	t testing.TB
+	t    testing.TB
+	only string // if set, the one kernel that matters
 }
 
-// texts runs f with each committed PTX text.
-func texts(t *testing.T, f func(t *testing.T, c *card, capability int)) {
+// wants reports whether a check should run a kernel.
+func (c *card) wants(kernel string) bool { return c.only == "" || c.only == kernel }
+
+// texts runs a check with each committed PTX text.
+func texts(t *testing.T, check func(t testing.TB, c *card, capability int)) {
 	for _, capability := range []int{70, 80} {
 		t.Run(fmt.Sprintf("sm_%d", capability), func(t *testing.T) {
 			t.Parallel()
@@ -27,7 +31,7 @@ func texts(t *testing.T, f func(t *testing.T, c *card, capability int)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f(t, &card{d, t}, capability)
+			check(t, &card{Device: d, t: t}, capability)
 			if d.Subnormals != 0 {
 				t.Errorf("%d subnormal numbers", d.Subnormals)
 			}

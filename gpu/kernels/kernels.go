@@ -14,8 +14,6 @@ import (
 	"strings"
 )
 
-//go:generate ./build.sh
-
 //go:embed kernels_70.ptx
 var ptx70 string
 

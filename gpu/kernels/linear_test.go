@@ -131,14 +131,14 @@ func (c *card) matrix(parts []*ternary.Matrix, places []kernels.Place, strips in
 	return c.bytes(planes), upload(c, scales), upload(c, biases)
 }
 
-// TestLinears compares all ternary linears with sums in int64, for edge shapes and
-// extreme values.
-func TestLinears(t *testing.T) {
-	type shape struct {
-		rows, cols, n, planes int
-		kind                  string
-	}
-	var shapes []shape
+// shape is a linear to compute: rows and cols of its matrix, n columns of activations.
+type shape struct {
+	rows, cols, n, planes int
+	kind                  string // of weights
+}
+
+// linearShapes are edge shapes, and sums as large as they get.
+func linearShapes() (shapes []shape) {
 	for _, cols := range []int{1, 31, 33, 255, 256, 257, 2049} {
 		shapes = append(shapes, shape{17, cols, 1, 3, "random"})
 	}
@@ -151,97 +151,109 @@ func TestLinears(t *testing.T) {
 		}
 		shapes = append(shapes, shape{4, 2304, 4, planes, "plus"}, shape{4, 2304, 4, planes, "minus"})
 	}
-	texts(t, func(t *testing.T, c *card, capability int) {
-		for i, s := range shapes {
-			r := random(uint64(i))
-			m := randomMatrix(r, s.rows, s.cols, s.kind)
-			q := randomColumns(r, s.n, s.cols, s.planes)
-			strips, tiles := kernels.Strips(s.rows), kernels.Tiles(s.cols)
-			w, scales, bias := c.matrix([]*ternary.Matrix{m}, []kernels.Place{kernels.Whole}, strips)
-			xs := make([]float32, s.n)
-			for j := range xs {
-				xs[j] = float32(math.Ldexp(1, -j))
-			}
-			flags := []int{0, kernels.LinearBias, kernels.LinearAdd, kernels.LinearBitNet | kernels.LinearAdd}[i%4]
-			stride := s.rows + 3
-			before := make([]float32, s.n*stride)
-			for j := range before {
-				before[j] = float32(r.NormFloat64())
-			}
-			want := append([]float32(nil), before...)
-			for j := range q {
-				for row := range s.rows {
-					y := result(m, row, q[j], xs[j], flags)
-					if flags&kernels.LinearAdd != 0 {
-						y = add(want[j*stride+row], y)
-					}
-					want[j*stride+row] = y
-				}
-			}
-			digits, planes, scale := upload(c, packDigits(q, s.planes, tiles)), upload(c, packBits(q, s.planes, tiles)), upload(c, xs)
-			for _, l := range linears(capability) {
-				x := digits
-				if l.kernel == "tern_bits" {
-					x = planes
-				}
-				gx, gy := l.grid(strips, s.n, s.planes)
-				y, amax := upload(c, before), c.room(s.n)
-				c.launch(l.kernel, gx, gy, 1, w, scales, bias, x, scale, y, amax,
-					num(tiles), num(strips), num(s.rows), num(s.n), num(stride), num(s.planes), num(flags))
-				equal(t, fmt.Sprintf("%s %+v", l.kernel, s), c.floats(y), want)
-				c.free(y, amax)
-			}
-			c.free(w, scales, bias, digits, planes, scale)
+	return shapes
+}
+
+// TestLinears compares all ternary linears with sums in int64, for edge shapes and
+// extreme values.
+func TestLinears(t *testing.T) { texts(t, checkLinears) }
+
+func checkLinears(t testing.TB, c *card, capability int) {
+	for i, s := range linearShapes() {
+		r := random(uint64(i))
+		m := randomMatrix(r, s.rows, s.cols, s.kind)
+		q := randomColumns(r, s.n, s.cols, s.planes)
+		strips, tiles := kernels.Strips(s.rows), kernels.Tiles(s.cols)
+		w, scales, bias := c.matrix([]*ternary.Matrix{m}, []kernels.Place{kernels.Whole}, strips)
+		xs := make([]float32, s.n)
+		for j := range xs {
+			xs[j] = float32(math.Ldexp(1, -j))
 		}
-	})
+		flags := []int{0, kernels.LinearBias, kernels.LinearAdd, kernels.LinearBitNet | kernels.LinearAdd}[i%4]
+		stride := s.rows + 3
+		before := make([]float32, s.n*stride)
+		for j := range before {
+			before[j] = float32(r.NormFloat64())
+		}
+		want := append([]float32(nil), before...)
+		for j := range q {
+			for row := range s.rows {
+				y := result(m, row, q[j], xs[j], flags)
+				if flags&kernels.LinearAdd != 0 {
+					y = add(want[j*stride+row], y)
+				}
+				want[j*stride+row] = y
+			}
+		}
+		digits, planes, scale := upload(c, packDigits(q, s.planes, tiles)), upload(c, packBits(q, s.planes, tiles)), upload(c, xs)
+		for _, l := range linears(capability) {
+			if !c.wants(l.kernel) {
+				continue
+			}
+			x := digits
+			if l.kernel == "tern_bits" {
+				x = planes
+			}
+			gx, gy := l.grid(strips, s.n, s.planes)
+			y, amax := upload(c, before), c.room(s.n)
+			c.launch(l.kernel, gx, gy, 1, w, scales, bias, x, scale, y, amax,
+				num(tiles), num(strips), num(s.rows), num(s.n), num(stride), num(s.planes), num(flags))
+			equal(t, fmt.Sprintf("%s %+v", l.kernel, s), c.floats(y), want)
+			c.free(y, amax)
+		}
+		c.free(w, scales, bias, digits, planes, scale)
+	}
 }
 
 // TestMiddle compares the linears that end with what stands between gate and up and
 // the next linear.
-func TestMiddle(t *testing.T) {
-	texts(t, func(t *testing.T, c *card, capability int) {
-		for i, flags := range []int{kernels.LinearSiLU, kernels.LinearSquareReLU | kernels.LinearBitNet} {
-			for _, rows := range []int{5, 8, 65} {
-				const cols, n, planes = 130, 9, 2
-				r := random(uint64(100*i + rows))
-				gate, up := randomMatrix(r, rows, cols, ""), randomMatrix(r, rows, cols, "")
-				q := randomColumns(r, n, cols, planes)
-				strips, tiles := (rows+7)/8, kernels.Tiles(cols)
-				w, scales, bias := c.matrix([]*ternary.Matrix{gate, up}, []kernels.Place{kernels.Gate, kernels.Up}, strips)
-				xs, before := make([]float32, n), make([]uint32, n)
-				for j := range xs {
-					xs[j] = float32(math.Ldexp(1, -2*j-15))
-				}
-				before[3] = math.Float32bits(1e9) // larger than any
-				want, most := make([]float32, n*rows), append([]uint32(nil), before...)
-				for j := range q {
-					for row := range rows {
-						g, u := result(gate, row, q[j], xs[j], flags), reference.Keep(result(up, row, q[j], xs[j], flags), 50)
-						var v float32
-						if flags&kernels.LinearSquareReLU != 0 {
-							g = reference.Keep(max(g, 0), 50)
-							v = mul(mul(g, g), u)
-						} else {
-							v = mul(reference.Keep(reference.SiLU(g), 50), u)
-						}
-						want[j*rows+row] = v
-						most[j] = max(most[j], math.Float32bits(v)&^(1<<31))
+func TestMiddle(t *testing.T) { texts(t, checkMiddle) }
+
+func checkMiddle(t testing.TB, c *card, capability int) {
+	for i, flags := range []int{kernels.LinearSiLU, kernels.LinearSquareReLU | kernels.LinearBitNet} {
+		for _, rows := range []int{5, 8, 65} {
+			const cols, n, planes = 130, 9, 2
+			r := random(uint64(100*i + rows))
+			gate, up := randomMatrix(r, rows, cols, ""), randomMatrix(r, rows, cols, "")
+			q := randomColumns(r, n, cols, planes)
+			strips, tiles := (rows+7)/8, kernels.Tiles(cols)
+			w, scales, bias := c.matrix([]*ternary.Matrix{gate, up}, []kernels.Place{kernels.Gate, kernels.Up}, strips)
+			xs, before := make([]float32, n), make([]uint32, n)
+			for j := range xs {
+				xs[j] = float32(math.Ldexp(1, -2*j-15))
+			}
+			before[3] = math.Float32bits(1e9) // larger than any
+			want, most := make([]float32, n*rows), append([]uint32(nil), before...)
+			for j := range q {
+				for row := range rows {
+					g, u := result(gate, row, q[j], xs[j], flags), reference.Keep(result(up, row, q[j], xs[j], flags), 50)
+					var v float32
+					if flags&kernels.LinearSquareReLU != 0 {
+						g = reference.Keep(max(g, 0), 50)
+						v = mul(mul(g, g), u)
+					} else {
+						v = mul(reference.Keep(reference.SiLU(g), 50), u)
 					}
-				}
-				digits, bitPlanes, scale := upload(c, packDigits(q, planes, tiles)), upload(c, packBits(q, planes, tiles)), upload(c, xs)
-				for _, l := range linears(capability) {
-					x := digits
-					if l.kernel == "tern_bits" {
-						x = bitPlanes
-					}
-					gx, gy := l.grid(strips, n, planes)
-					y, amax := c.room(n*rows), upload(c, before)
-					c.launch(l.kernel, gx, gy, 1, w, scales, bias, x, scale, y, amax,
-						num(tiles), num(strips), num(rows), num(n), num(rows), num(planes), num(flags))
-					equal(t, fmt.Sprintf("%s, flags %d, %d rows", l.kernel, flags, rows), c.floats(y), want)
-					equal(t, fmt.Sprintf("%s, flags %d, %d rows: amax", l.kernel, flags, rows), c.words(amax), most)
+					want[j*rows+row] = v
+					most[j] = max(most[j], math.Float32bits(v)&^(1<<31))
 				}
 			}
+			digits, bitPlanes, scale := upload(c, packDigits(q, planes, tiles)), upload(c, packBits(q, planes, tiles)), upload(c, xs)
+			for _, l := range linears(capability) {
+				if !c.wants(l.kernel) {
+					continue
+				}
+				x := digits
+				if l.kernel == "tern_bits" {
+					x = bitPlanes
+				}
+				gx, gy := l.grid(strips, n, planes)
+				y, amax := c.room(n*rows), upload(c, before)
+				c.launch(l.kernel, gx, gy, 1, w, scales, bias, x, scale, y, amax,
+					num(tiles), num(strips), num(rows), num(n), num(rows), num(planes), num(flags))
+				equal(t, fmt.Sprintf("%s, flags %d, %d rows", l.kernel, flags, rows), c.floats(y), want)
+				equal(t, fmt.Sprintf("%s, flags %d, %d rows: amax", l.kernel, flags, rows), c.words(amax), most)
+			}
 		}
-	})
+	}
 }

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -44,7 +44,16 @@ $(FAKECUDA): $(KERNELTEXT)
 gpu-cross: ## nrun for cards, where it must build
 	@for p in linux/amd64 linux/arm64 windows/amd64; do echo "build -tags gpu $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -tags gpu -o /dev/null ./cmd/nrun || exit 1; done
 
-gpu-proof: gpu-cross ## backend cuda without a card: on the project's own driver, in three orders of threads
+kernels: ## rewrite gpu/kernels/*.ptx from kernels.k; needs clang-19
+	gpu/kernels/build.sh
+
+# What go test alone does where the tools are installed; here a skip is heard.
+kernels-check: ## the kernels: committed text reproduced, assembled for every card, accepted in the other languages, run without a card
+	@mkdir -p dist
+	@$(GO) test -count 1 -v -run 'Reproduced|Assemble|Languages' ./gpu/kernels >dist/kernels-check.txt; code=$$?; grep -E 'SKIP|FAIL|_test.go|^ok' dist/kernels-check.txt; exit $$code
+	$(GO) test ./gpu/...
+
+gpu-proof: gpu-cross kernels-check ## backend cuda without a card: on the project's own driver, in three orders of threads
 	@command -v $(CXX) >/dev/null || { echo 'SKIP gpu-proof: there is no C++ compiler ($(CXX)) for the stand-in of the driver'; exit 0; }; \
 	$(MAKE) $(FAKECUDA) && export LD_LIBRARY_PATH=$(CURDIR)/$(dir $(FAKECUDA)) && \
 	$(GO) vet -tags gpu ./cuda ./cmd/nrun && $(GO) test -tags gpu -count 1 ./cuda
@@ -65,7 +74,7 @@ info:
 	@uname -srm
 	@$(GO) run ./cmd/nrun info
 
-check: info lint generate build cross test race subnormals noasm arm64 deploy-check ## all that must pass
+check: info lint generate build cross test race subnormals noasm arm64 deploy-check gpu-proof ## all that must pass
 
 lint:
 	@bad=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$bad" || { echo "$$bad"; echo 'gofmt would change these files'; exit 1; }

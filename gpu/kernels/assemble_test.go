@@ -47,9 +47,6 @@ func TestReproduced(t *testing.T) {
 // beside the Python of NPACK_PYTHON, or skips the test.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	if p, err := exec.LookPath(name); err == nil {
-		return p
-	}
 	python := os.Getenv("NPACK_PYTHON")
 	found, _ := filepath.Glob(filepath.Join(filepath.Dir(python), "../lib/python*/site-packages/nvidia/*/bin", name))
 	if python == "" || len(found) == 0 {

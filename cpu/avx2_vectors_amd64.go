@@ -10,7 +10,7 @@ var avx2Vectors = vectors{
 	quantize: [4]func([]int8, []float32, float32) int64{1: quantize1AVX2, 2: quantize2AVX2, 3: quantize3AVX2},
 	siluMul:  siluMulAVX2, add: addAVX2,
 	toHalf: toHalfAVX2, fromHalf: fromHalfAVX2, fromInt8: fromInt8AVX2, rotate: rotateWholeAVX2,
-	scores: scoresAVX2, expSub: expSubAVX2, mix: mixAVX2, addScaled: addScaledAVX2, scale: scaleAVX2,
+	scores: scoresAVX2, mix: mixAVX2, addScaled: addScaledAVX2, scale: scaleAVX2,
 	softmax: softmaxAVX2, scoresHalf: scoresHalfAVX2, mixHalf: mixHalfAVX2,
 }
 
@@ -103,9 +103,6 @@ func quantize2AVX2(q []int8, x []float32, up float32) int64
 
 //go:noescape
 func quantize3AVX2(q []int8, x []float32, up float32) int64
-
-//go:noescape
-func expSubAVX2(p []float32, m float32)
 
 //go:noescape
 func siluMulAVX2(y, g, u []float32)

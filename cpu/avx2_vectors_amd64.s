@@ -893,215 +893,6 @@ blockCheck:
 	VZEROUPPER
 	RET
 
-// func expSubAVX2(p []float32, m float32)
-// Requires: AVX, AVX2
-TEXT ·expSubAVX2(SB), NOSPLIT, $0-28
-	MOVQ         p_base+0(FP), AX
-	MOVQ         $0x00000040, CX
-	VBROADCASTSS m+24(FP), Y0
-
-exp:
-	VMOVUPS   (AX), Y1
-	VSUBPS    Y0, Y1, Y1
-	VMOVUPS   32(AX), Y2
-	VSUBPS    Y0, Y2, Y2
-	VMULPS    log2e<>+0(SB), Y1, Y3
-	VMULPS    log2e<>+0(SB), Y2, Y4
-	VADDPS    roundShift<>+0(SB), Y3, Y3
-	VADDPS    roundShift<>+0(SB), Y4, Y4
-	VSUBPS    roundShift<>+0(SB), Y3, Y7
-	VSUBPS    roundShift<>+0(SB), Y4, Y8
-	VMULPS    ln2Hi<>+0(SB), Y7, Y5
-	VMULPS    ln2Hi<>+0(SB), Y8, Y6
-	VSUBPS    Y5, Y1, Y5
-	VSUBPS    Y6, Y2, Y6
-	VMULPS    ln2Lo<>+0(SB), Y7, Y7
-	VMULPS    ln2Lo<>+0(SB), Y8, Y8
-	VSUBPS    Y7, Y5, Y5
-	VSUBPS    Y8, Y6, Y6
-	VMULPS    expC0<>+0(SB), Y5, Y7
-	VMULPS    expC0<>+0(SB), Y6, Y8
-	VADDPS    expC1<>+0(SB), Y7, Y7
-	VADDPS    expC1<>+0(SB), Y8, Y8
-	VMULPS    Y5, Y7, Y7
-	VMULPS    Y6, Y8, Y8
-	VADDPS    expC2<>+0(SB), Y7, Y7
-	VADDPS    expC2<>+0(SB), Y8, Y8
-	VMULPS    Y5, Y7, Y7
-	VMULPS    Y6, Y8, Y8
-	VADDPS    expC3<>+0(SB), Y7, Y7
-	VADDPS    expC3<>+0(SB), Y8, Y8
-	VMULPS    Y5, Y7, Y7
-	VMULPS    Y6, Y8, Y8
-	VADDPS    expC4<>+0(SB), Y7, Y7
-	VADDPS    expC4<>+0(SB), Y8, Y8
-	VMULPS    Y5, Y7, Y7
-	VMULPS    Y6, Y8, Y8
-	VADDPS    expC5<>+0(SB), Y7, Y7
-	VADDPS    expC5<>+0(SB), Y8, Y8
-	VMULPS    Y5, Y5, Y9
-	VMULPS    Y6, Y6, Y10
-	VMULPS    Y9, Y7, Y7
-	VMULPS    Y10, Y8, Y8
-	VADDPS    Y5, Y7, Y7
-	VADDPS    Y6, Y8, Y8
-	VADDPS    one<>+0(SB), Y7, Y7
-	VADDPS    one<>+0(SB), Y8, Y8
-	VPSLLD    $0x17, Y3, Y3
-	VPSLLD    $0x17, Y4, Y4
-	VPADDD    one<>+0(SB), Y3, Y3
-	VPADDD    one<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y7, Y7
-	VMULPS    Y4, Y8, Y8
-	VMOVUPS   one<>+0(SB), Y3
-	VANDPS    signless<>+0(SB), Y1, Y5
-	VCMPPS    $0x11, twoToMinus30<>+0(SB), Y5, Y5
-	VBLENDVPS Y5, Y3, Y7, Y7
-	VCMPPS    $0x15, minus30<>+0(SB), Y1, Y5
-	VANDPS    Y5, Y7, Y7
-	VANDPS    signless<>+0(SB), Y2, Y6
-	VCMPPS    $0x11, twoToMinus30<>+0(SB), Y6, Y6
-	VBLENDVPS Y6, Y3, Y8, Y8
-	VCMPPS    $0x15, minus30<>+0(SB), Y2, Y6
-	VANDPS    Y6, Y8, Y8
-	VMOVUPS   Y7, (AX)
-	VMOVUPS   Y8, 32(AX)
-	ADDQ      $0x00000040, AX
-	SUBQ      $0x00000010, CX
-	JNZ       exp
-	VZEROUPPER
-	RET
-
-DATA log2e<>+0(SB)/4, $0x3fb8aa3b
-DATA log2e<>+4(SB)/4, $0x3fb8aa3b
-DATA log2e<>+8(SB)/4, $0x3fb8aa3b
-DATA log2e<>+12(SB)/4, $0x3fb8aa3b
-DATA log2e<>+16(SB)/4, $0x3fb8aa3b
-DATA log2e<>+20(SB)/4, $0x3fb8aa3b
-DATA log2e<>+24(SB)/4, $0x3fb8aa3b
-DATA log2e<>+28(SB)/4, $0x3fb8aa3b
-GLOBL log2e<>(SB), RODATA|NOPTR, $32
-
-DATA roundShift<>+0(SB)/4, $0x4b400000
-DATA roundShift<>+4(SB)/4, $0x4b400000
-DATA roundShift<>+8(SB)/4, $0x4b400000
-DATA roundShift<>+12(SB)/4, $0x4b400000
-DATA roundShift<>+16(SB)/4, $0x4b400000
-DATA roundShift<>+20(SB)/4, $0x4b400000
-DATA roundShift<>+24(SB)/4, $0x4b400000
-DATA roundShift<>+28(SB)/4, $0x4b400000
-GLOBL roundShift<>(SB), RODATA|NOPTR, $32
-
-DATA ln2Hi<>+0(SB)/4, $0x3f318000
-DATA ln2Hi<>+4(SB)/4, $0x3f318000
-DATA ln2Hi<>+8(SB)/4, $0x3f318000
-DATA ln2Hi<>+12(SB)/4, $0x3f318000
-DATA ln2Hi<>+16(SB)/4, $0x3f318000
-DATA ln2Hi<>+20(SB)/4, $0x3f318000
-DATA ln2Hi<>+24(SB)/4, $0x3f318000
-DATA ln2Hi<>+28(SB)/4, $0x3f318000
-GLOBL ln2Hi<>(SB), RODATA|NOPTR, $32
-
-DATA ln2Lo<>+0(SB)/4, $0xb95e8083
-DATA ln2Lo<>+4(SB)/4, $0xb95e8083
-DATA ln2Lo<>+8(SB)/4, $0xb95e8083
-DATA ln2Lo<>+12(SB)/4, $0xb95e8083
-DATA ln2Lo<>+16(SB)/4, $0xb95e8083
-DATA ln2Lo<>+20(SB)/4, $0xb95e8083
-DATA ln2Lo<>+24(SB)/4, $0xb95e8083
-DATA ln2Lo<>+28(SB)/4, $0xb95e8083
-GLOBL ln2Lo<>(SB), RODATA|NOPTR, $32
-
-DATA expC0<>+0(SB)/4, $0x39506967
-DATA expC0<>+4(SB)/4, $0x39506967
-DATA expC0<>+8(SB)/4, $0x39506967
-DATA expC0<>+12(SB)/4, $0x39506967
-DATA expC0<>+16(SB)/4, $0x39506967
-DATA expC0<>+20(SB)/4, $0x39506967
-DATA expC0<>+24(SB)/4, $0x39506967
-DATA expC0<>+28(SB)/4, $0x39506967
-GLOBL expC0<>(SB), RODATA|NOPTR, $32
-
-DATA expC1<>+0(SB)/4, $0x3ab743ce
-DATA expC1<>+4(SB)/4, $0x3ab743ce
-DATA expC1<>+8(SB)/4, $0x3ab743ce
-DATA expC1<>+12(SB)/4, $0x3ab743ce
-DATA expC1<>+16(SB)/4, $0x3ab743ce
-DATA expC1<>+20(SB)/4, $0x3ab743ce
-DATA expC1<>+24(SB)/4, $0x3ab743ce
-DATA expC1<>+28(SB)/4, $0x3ab743ce
-GLOBL expC1<>(SB), RODATA|NOPTR, $32
-
-DATA expC2<>+0(SB)/4, $0x3c088908
-DATA expC2<>+4(SB)/4, $0x3c088908
-DATA expC2<>+8(SB)/4, $0x3c088908
-DATA expC2<>+12(SB)/4, $0x3c088908
-DATA expC2<>+16(SB)/4, $0x3c088908
-DATA expC2<>+20(SB)/4, $0x3c088908
-DATA expC2<>+24(SB)/4, $0x3c088908
-DATA expC2<>+28(SB)/4, $0x3c088908
-GLOBL expC2<>(SB), RODATA|NOPTR, $32
-
-DATA expC3<>+0(SB)/4, $0x3d2aa9c1
-DATA expC3<>+4(SB)/4, $0x3d2aa9c1
-DATA expC3<>+8(SB)/4, $0x3d2aa9c1
-DATA expC3<>+12(SB)/4, $0x3d2aa9c1
-DATA expC3<>+16(SB)/4, $0x3d2aa9c1
-DATA expC3<>+20(SB)/4, $0x3d2aa9c1
-DATA expC3<>+24(SB)/4, $0x3d2aa9c1
-DATA expC3<>+28(SB)/4, $0x3d2aa9c1
-GLOBL expC3<>(SB), RODATA|NOPTR, $32
-
-DATA expC4<>+0(SB)/4, $0x3e2aaaaa
-DATA expC4<>+4(SB)/4, $0x3e2aaaaa
-DATA expC4<>+8(SB)/4, $0x3e2aaaaa
-DATA expC4<>+12(SB)/4, $0x3e2aaaaa
-DATA expC4<>+16(SB)/4, $0x3e2aaaaa
-DATA expC4<>+20(SB)/4, $0x3e2aaaaa
-DATA expC4<>+24(SB)/4, $0x3e2aaaaa
-DATA expC4<>+28(SB)/4, $0x3e2aaaaa
-GLOBL expC4<>(SB), RODATA|NOPTR, $32
-
-DATA expC5<>+0(SB)/4, $0x3f000000
-DATA expC5<>+4(SB)/4, $0x3f000000
-DATA expC5<>+8(SB)/4, $0x3f000000
-DATA expC5<>+12(SB)/4, $0x3f000000
-DATA expC5<>+16(SB)/4, $0x3f000000
-DATA expC5<>+20(SB)/4, $0x3f000000
-DATA expC5<>+24(SB)/4, $0x3f000000
-DATA expC5<>+28(SB)/4, $0x3f000000
-GLOBL expC5<>(SB), RODATA|NOPTR, $32
-
-DATA one<>+0(SB)/4, $0x3f800000
-DATA one<>+4(SB)/4, $0x3f800000
-DATA one<>+8(SB)/4, $0x3f800000
-DATA one<>+12(SB)/4, $0x3f800000
-DATA one<>+16(SB)/4, $0x3f800000
-DATA one<>+20(SB)/4, $0x3f800000
-DATA one<>+24(SB)/4, $0x3f800000
-DATA one<>+28(SB)/4, $0x3f800000
-GLOBL one<>(SB), RODATA|NOPTR, $32
-
-DATA twoToMinus30<>+0(SB)/4, $0x30800000
-DATA twoToMinus30<>+4(SB)/4, $0x30800000
-DATA twoToMinus30<>+8(SB)/4, $0x30800000
-DATA twoToMinus30<>+12(SB)/4, $0x30800000
-DATA twoToMinus30<>+16(SB)/4, $0x30800000
-DATA twoToMinus30<>+20(SB)/4, $0x30800000
-DATA twoToMinus30<>+24(SB)/4, $0x30800000
-DATA twoToMinus30<>+28(SB)/4, $0x30800000
-GLOBL twoToMinus30<>(SB), RODATA|NOPTR, $32
-
-DATA minus30<>+0(SB)/4, $0xc1f00000
-DATA minus30<>+4(SB)/4, $0xc1f00000
-DATA minus30<>+8(SB)/4, $0xc1f00000
-DATA minus30<>+12(SB)/4, $0xc1f00000
-DATA minus30<>+16(SB)/4, $0xc1f00000
-DATA minus30<>+20(SB)/4, $0xc1f00000
-DATA minus30<>+24(SB)/4, $0xc1f00000
-DATA minus30<>+28(SB)/4, $0xc1f00000
-GLOBL minus30<>(SB), RODATA|NOPTR, $32
-
 // func siluMulAVX2(y []float32, g []float32, u []float32)
 // Requires: AVX, AVX2, CMOV
 TEXT ·siluMulAVX2(SB), NOSPLIT, $544-72
@@ -1295,6 +1086,136 @@ DATA sign<>+20(SB)/4, $0x80000000
 DATA sign<>+24(SB)/4, $0x80000000
 DATA sign<>+28(SB)/4, $0x80000000
 GLOBL sign<>(SB), RODATA|NOPTR, $32
+
+DATA log2e<>+0(SB)/4, $0x3fb8aa3b
+DATA log2e<>+4(SB)/4, $0x3fb8aa3b
+DATA log2e<>+8(SB)/4, $0x3fb8aa3b
+DATA log2e<>+12(SB)/4, $0x3fb8aa3b
+DATA log2e<>+16(SB)/4, $0x3fb8aa3b
+DATA log2e<>+20(SB)/4, $0x3fb8aa3b
+DATA log2e<>+24(SB)/4, $0x3fb8aa3b
+DATA log2e<>+28(SB)/4, $0x3fb8aa3b
+GLOBL log2e<>(SB), RODATA|NOPTR, $32
+
+DATA roundShift<>+0(SB)/4, $0x4b400000
+DATA roundShift<>+4(SB)/4, $0x4b400000
+DATA roundShift<>+8(SB)/4, $0x4b400000
+DATA roundShift<>+12(SB)/4, $0x4b400000
+DATA roundShift<>+16(SB)/4, $0x4b400000
+DATA roundShift<>+20(SB)/4, $0x4b400000
+DATA roundShift<>+24(SB)/4, $0x4b400000
+DATA roundShift<>+28(SB)/4, $0x4b400000
+GLOBL roundShift<>(SB), RODATA|NOPTR, $32
+
+DATA ln2Hi<>+0(SB)/4, $0x3f318000
+DATA ln2Hi<>+4(SB)/4, $0x3f318000
+DATA ln2Hi<>+8(SB)/4, $0x3f318000
+DATA ln2Hi<>+12(SB)/4, $0x3f318000
+DATA ln2Hi<>+16(SB)/4, $0x3f318000
+DATA ln2Hi<>+20(SB)/4, $0x3f318000
+DATA ln2Hi<>+24(SB)/4, $0x3f318000
+DATA ln2Hi<>+28(SB)/4, $0x3f318000
+GLOBL ln2Hi<>(SB), RODATA|NOPTR, $32
+
+DATA ln2Lo<>+0(SB)/4, $0xb95e8083
+DATA ln2Lo<>+4(SB)/4, $0xb95e8083
+DATA ln2Lo<>+8(SB)/4, $0xb95e8083
+DATA ln2Lo<>+12(SB)/4, $0xb95e8083
+DATA ln2Lo<>+16(SB)/4, $0xb95e8083
+DATA ln2Lo<>+20(SB)/4, $0xb95e8083
+DATA ln2Lo<>+24(SB)/4, $0xb95e8083
+DATA ln2Lo<>+28(SB)/4, $0xb95e8083
+GLOBL ln2Lo<>(SB), RODATA|NOPTR, $32
+
+DATA expC0<>+0(SB)/4, $0x39506967
+DATA expC0<>+4(SB)/4, $0x39506967
+DATA expC0<>+8(SB)/4, $0x39506967
+DATA expC0<>+12(SB)/4, $0x39506967
+DATA expC0<>+16(SB)/4, $0x39506967
+DATA expC0<>+20(SB)/4, $0x39506967
+DATA expC0<>+24(SB)/4, $0x39506967
+DATA expC0<>+28(SB)/4, $0x39506967
+GLOBL expC0<>(SB), RODATA|NOPTR, $32
+
+DATA expC1<>+0(SB)/4, $0x3ab743ce
+DATA expC1<>+4(SB)/4, $0x3ab743ce
+DATA expC1<>+8(SB)/4, $0x3ab743ce
+DATA expC1<>+12(SB)/4, $0x3ab743ce
+DATA expC1<>+16(SB)/4, $0x3ab743ce
+DATA expC1<>+20(SB)/4, $0x3ab743ce
+DATA expC1<>+24(SB)/4, $0x3ab743ce
+DATA expC1<>+28(SB)/4, $0x3ab743ce
+GLOBL expC1<>(SB), RODATA|NOPTR, $32
+
+DATA expC2<>+0(SB)/4, $0x3c088908
+DATA expC2<>+4(SB)/4, $0x3c088908
+DATA expC2<>+8(SB)/4, $0x3c088908
+DATA expC2<>+12(SB)/4, $0x3c088908
+DATA expC2<>+16(SB)/4, $0x3c088908
+DATA expC2<>+20(SB)/4, $0x3c088908
+DATA expC2<>+24(SB)/4, $0x3c088908
+DATA expC2<>+28(SB)/4, $0x3c088908
+GLOBL expC2<>(SB), RODATA|NOPTR, $32
+
+DATA expC3<>+0(SB)/4, $0x3d2aa9c1
+DATA expC3<>+4(SB)/4, $0x3d2aa9c1
+DATA expC3<>+8(SB)/4, $0x3d2aa9c1
+DATA expC3<>+12(SB)/4, $0x3d2aa9c1
+DATA expC3<>+16(SB)/4, $0x3d2aa9c1
+DATA expC3<>+20(SB)/4, $0x3d2aa9c1
+DATA expC3<>+24(SB)/4, $0x3d2aa9c1
+DATA expC3<>+28(SB)/4, $0x3d2aa9c1
+GLOBL expC3<>(SB), RODATA|NOPTR, $32
+
+DATA expC4<>+0(SB)/4, $0x3e2aaaaa
+DATA expC4<>+4(SB)/4, $0x3e2aaaaa
+DATA expC4<>+8(SB)/4, $0x3e2aaaaa
+DATA expC4<>+12(SB)/4, $0x3e2aaaaa
+DATA expC4<>+16(SB)/4, $0x3e2aaaaa
+DATA expC4<>+20(SB)/4, $0x3e2aaaaa
+DATA expC4<>+24(SB)/4, $0x3e2aaaaa
+DATA expC4<>+28(SB)/4, $0x3e2aaaaa
+GLOBL expC4<>(SB), RODATA|NOPTR, $32
+
+DATA expC5<>+0(SB)/4, $0x3f000000
+DATA expC5<>+4(SB)/4, $0x3f000000
+DATA expC5<>+8(SB)/4, $0x3f000000
+DATA expC5<>+12(SB)/4, $0x3f000000
+DATA expC5<>+16(SB)/4, $0x3f000000
+DATA expC5<>+20(SB)/4, $0x3f000000
+DATA expC5<>+24(SB)/4, $0x3f000000
+DATA expC5<>+28(SB)/4, $0x3f000000
+GLOBL expC5<>(SB), RODATA|NOPTR, $32
+
+DATA one<>+0(SB)/4, $0x3f800000
+DATA one<>+4(SB)/4, $0x3f800000
+DATA one<>+8(SB)/4, $0x3f800000
+DATA one<>+12(SB)/4, $0x3f800000
+DATA one<>+16(SB)/4, $0x3f800000
+DATA one<>+20(SB)/4, $0x3f800000
+DATA one<>+24(SB)/4, $0x3f800000
+DATA one<>+28(SB)/4, $0x3f800000
+GLOBL one<>(SB), RODATA|NOPTR, $32
+
+DATA twoToMinus30<>+0(SB)/4, $0x30800000
+DATA twoToMinus30<>+4(SB)/4, $0x30800000
+DATA twoToMinus30<>+8(SB)/4, $0x30800000
+DATA twoToMinus30<>+12(SB)/4, $0x30800000
+DATA twoToMinus30<>+16(SB)/4, $0x30800000
+DATA twoToMinus30<>+20(SB)/4, $0x30800000
+DATA twoToMinus30<>+24(SB)/4, $0x30800000
+DATA twoToMinus30<>+28(SB)/4, $0x30800000
+GLOBL twoToMinus30<>(SB), RODATA|NOPTR, $32
+
+DATA minus30<>+0(SB)/4, $0xc1f00000
+DATA minus30<>+4(SB)/4, $0xc1f00000
+DATA minus30<>+8(SB)/4, $0xc1f00000
+DATA minus30<>+12(SB)/4, $0xc1f00000
+DATA minus30<>+16(SB)/4, $0xc1f00000
+DATA minus30<>+20(SB)/4, $0xc1f00000
+DATA minus30<>+24(SB)/4, $0xc1f00000
+DATA minus30<>+28(SB)/4, $0xc1f00000
+GLOBL minus30<>(SB), RODATA|NOPTR, $32
 
 DATA recipSeed<>+0(SB)/4, $0x7ef311c7
 DATA recipSeed<>+4(SB)/4, $0x7ef311c7

@@ -42,7 +42,7 @@ var avx512Vectors = func() vectors {
 	v := avx2Vectors
 	v.squares, v.normScale, v.siluMul = squaresAVX512, normScaleAVX512, siluMulAVX512
 	v.quantize = [4]func([]int8, []float32, float32) int64{1: quantize1AVX512, 2: quantize2AVX512, 3: quantize3AVX512}
-	v.scores, v.expSub, v.mix, v.softmax = scoresAVX512, expSubAVX512, mixAVX512, softmaxAVX512
+	v.scores, v.mix, v.softmax = scoresAVX512, mixAVX512, softmaxAVX512
 	v.scoresHalf, v.mixHalf = scoresHalfAVX512, mixHalfAVX512
 	return v
 }()
@@ -166,9 +166,6 @@ func siluMulAVX512(y, g, u []float32)
 
 //go:noescape
 func scoresAVX512(s, q, keys []float32, scale float32)
-
-//go:noescape
-func expSubAVX512(p []float32, m float32)
 
 //go:noescape
 func mixAVX512(o, p, v []float32)

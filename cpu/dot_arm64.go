@@ -2,8 +2,6 @@
 
 package cpu
 
-//go:generate go -C _asm run ./arm64 -out ..
-
 // Sums of a tile: see [kernels]. References: dotGeneric, finishGeneric,
 // expandGeneric.
 

@@ -125,7 +125,7 @@ var genericVectors = vectors{
 	quantize: [4]func([]int8, []float32, float32) int64{1: quantizeGeneric(1), 2: quantizeGeneric(2), 3: quantizeGeneric(3)},
 	siluMul:  siluMulGeneric, add: addGeneric,
 	toHalf: toHalfGeneric, fromHalf: fromHalfGeneric, fromInt8: fromInt8Generic, rotate: rotateGeneric,
-	scores: scoresGeneric, expSub: expSubGeneric, mix: mixGeneric, addScaled: addScaledGeneric, scale: scaleGeneric,
+	scores: scoresGeneric, mix: mixGeneric, addScaled: addScaledGeneric, scale: scaleGeneric,
 	softmax: softmaxGeneric,
 }
 
@@ -220,12 +220,6 @@ func scoresGeneric(s, q, keys []float32, scale float32) {
 	}
 }
 
-func expSubGeneric(p []float32, m float32) {
-	for j, v := range p {
-		p[j] = reference.Exp(sub(v, m))
-	}
-}
-
 func mixGeneric(o, p, v []float32) {
 	clear(o)
 	for j, w := range p {
@@ -250,27 +244,20 @@ func scaleGeneric(o []float32, w float32) {
 	}
 }
 
-var softmaxGeneric = softmaxOf(expSubGeneric)
-
-// softmaxOf makes vectors.softmax from a set's exponentials: expSub replaces 64
-// values x by exp(x-m).
-func softmaxOf(expSub func(p []float32, m float32)) func(s *[64]float32, n int) (m, l float32, finite bool) {
-	return func(s *[64]float32, n int) (m, l float32, finite bool) {
-		m = s[0]
-		for _, x := range s[:n] {
-			if math.Float32bits(x)&infBits == infBits {
-				return 0, 0, false
-			}
-			if x > m {
-				m = x
-			}
+func softmaxGeneric(s *[64]float32, n int) (m, l float32, finite bool) {
+	m = s[0]
+	for _, x := range s[:n] {
+		if math.Float32bits(x)&infBits == infBits {
+			return 0, 0, false
 		}
-		for j := n; j < len(s); j++ {
-			s[j] = m
+		if x > m {
+			m = x
 		}
-		expSub(s[:], m)
-		clear(s[n:])
-		fold := *s
-		return m, reference.Fold(fold[:]), true
 	}
+	for j, x := range s[:n] {
+		s[j] = reference.Exp(sub(x, m))
+	}
+	clear(s[n:])
+	fold := *s
+	return m, reference.Fold(fold[:]), true
 }

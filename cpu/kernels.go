@@ -7,6 +7,10 @@ import (
 	"npack/ternary"
 )
 
+// Here, since go generate passes over files for other processors.
+//
+//go:generate go -C _asm run ./arm64 -out ..
+
 // blockCols is the number of columns of a block, the unit in which weights and
 // activations are laid out. Vectors of floats are padded with zeros to whole
 // blocks, matrices with weights of 0.
@@ -167,8 +171,6 @@ type vectors struct {
 	// scores sets s[j] = dot(q, keys[j*dim:])*scale in the 16 lanes of
 	// NUMERICS.md. dim = len(q), a multiple of 16; len(s) <= 64.
 	scores func(s, q, keys []float32, scale float32)
-	// expSub sets p[j] = exp(p[j]-m). len(p) is 64; p[j]-m <= 0.
-	expSub func(p []float32, m float32)
 	// mix sets o[d] = keep_40(sum over j rising, from +0, of p[j]*v[j*len(o)+d]).
 	// len(o) is a multiple of 16.
 	mix func(o, p, v []float32)

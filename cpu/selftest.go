@@ -166,7 +166,6 @@ var selfTests = []struct {
 		v.scores(s, q, keys, 0.088)
 		return s
 	})},
-	{"expSub", compareChunks(func(v *vectors, p *[64]float32) { v.expSub(p[:], selfMax(p)) })},
 	{"softmax", compareChunks(func(v *vectors, p *[64]float32) {
 		m, l, finite := v.softmax(p, 51)
 		p[60], p[61], p[62] = m, l, map[bool]float32{true: 1}[finite] // where zeros are
@@ -313,8 +312,6 @@ func selfHalves(n int) []uint16 {
 	}
 	return h
 }
-
-func selfMax(p *[64]float32) float32 { return slices.Max(p[:]) }
 
 // selfDigits returns activations of P digits, [blocks][P][32].
 func selfDigits(planes int) []int8 {

@@ -88,9 +88,6 @@ func TestSelfTestFinds(t *testing.T) {
 				}
 			}
 		},
-		"expSub": func(k *kernels, v *vectors) {
-			v.expSub = func(p []float32, m float32) { expSubGeneric(p[:63], m) }
-		},
 		"softmax": func(k *kernels, v *vectors) {
 			v.softmax = func(s *[64]float32, n int) (float32, float32, bool) { return softmaxGeneric(s, n-1) }
 		},

@@ -9,7 +9,7 @@ var neonVectors = vectors{
 	quantize: [4]func([]int8, []float32, float32) int64{1: quantizeNEON1, 2: quantizeNEON2, 3: quantizeNEON3},
 	siluMul:  siluMulNEON, add: addNEON,
 	toHalf: toHalfNEON, fromHalf: fromHalfNEON, fromInt8: fromInt8NEON, rotate: rotateAny,
-	scores: scoresNEON, expSub: expSubNEON, mix: mixNEON, addScaled: addScaledNEON, scale: scaleNEON,
+	scores: scoresNEON, mix: mixNEON, addScaled: addScaledNEON, scale: scaleNEON,
 	softmax: softmaxNEON, scoresHalf: scoresHalfNEON, mixHalf: mixHalfNEON,
 }
 
@@ -102,9 +102,6 @@ func rotateNEON(a, b, cos, sin []float32)
 
 //go:noescape
 func scoresNEON(s, q, keys []float32, scale float32)
-
-//go:noescape
-func expSubNEON(p []float32, m float32)
 
 //go:noescape
 func mixNEON(o, p, v []float32)

@@ -49,7 +49,6 @@ func BenchmarkVectors(b *testing.B) {
 		{"fromInt8", d, 5 * d, func(v *vectors) { v.fromInt8(o, quants[:d], 0.1) }},
 		{"rotate", d, 12 * d, func(v *vectors) { v.rotate(x[:d/2], x[d/2:d], y[:d/2], y[d/2:d]) }},
 		{"scores", c * d, 4 * c * d, func(v *vectors) { v.scores(p, x[:d], keys, 0.088) }},
-		{"expSub", c, 8 * c, func(v *vectors) { copy(p, s); v.expSub(p, 1) }},
 		{"mix", c * d, 4 * c * d, func(v *vectors) { v.mix(o, s, keys) }},
 		{"softmax", c, 8 * c, func(v *vectors) { copy(p, s); v.softmax((*[64]float32)(p), c) }},
 		{"addScaled", d, 12 * d, func(v *vectors) { v.addScaled(o, x[:d], 0.5) }},

@@ -76,24 +76,6 @@ func (a *asm) exp(p, x, n, t, rest []v) {
 	}
 }
 
-func expSub(a *asm) {
-	const p, n = r(0), r(1)
-	a.function("expSubNEON", "(p []float32, m float32)", 28)
-	a.argument("p_base", 0, p)
-	a.argument("p_len", 8, n)
-	a.floatArgument("m", 24, 24)
-	a.op("MOVD $constants<>(SB), %v", table)
-	x, result := vs(0, 4), vs(4, 4)
-	a.vectorLoop(n, 16, func() {
-		a.loadAll(x, p, 0)
-		with(a.fsub, x, x, 24)
-		a.exp(result, x, vs(8, 4), vs(12, 4), vs(16, 4))
-		a.storeAll(result, p, 0)
-		a.addImmediate(p, 64)
-	})
-	a.op("RET")
-}
-
 // softmax fills what is behind n with the first score, which changes neither the
 // largest one nor whether all are finite.
 func softmax(a *asm) {

@@ -61,7 +61,6 @@ var files = []struct {
 			scoresHalf(a, heads)
 			mixHalf(a, heads)
 		}
-		expSub(a)
 		softmax(a)
 		siluMul(a)
 	}},

@@ -54,30 +54,6 @@ func exp(x []VecVirtual) []VecVirtual {
 	return p
 }
 
-func expSub() {
-	begin("expSub", "func(p []float32, m float32)")
-	p := base("p")
-	n := GP64()
-	MOVQ(U32(64), n)
-	m := spread("m")
-	Label("exp")
-	x := vectors(together)
-	each(together, func(i int) {
-		VMOVUPS(at(p, i), x[i])
-		VSUBPS(m, x[i], x[i])
-	})
-	for i, v := range exp(x) {
-		VMOVUPS(v, at(p, i))
-	}
-	advance(together*vec, p)
-	SUBQ(U32(together*lanes), n)
-	JNZ(LabelRef("exp"))
-	end()
-}
-
-// siluMul does 1+exp(-g) for a run of elements and then the rest of the work:
-// within the instructions that a processor looks ahead, two short chains of
-// dependent operations find more company of their kind than one long one.
 func siluMul() {
 	const run = 128
 	begin("siluMul", "func(y, g, u []float32)")

@@ -31,7 +31,6 @@ func main() {
 	for planes := 1; planes <= 3; planes++ {
 		quantize(planes)
 	}
-	expSub()
 	siluMul()
 	scores()
 	mix()

@@ -52,21 +52,6 @@ func exp(x []VecVirtual) []VecVirtual {
 	return p
 }
 
-// expSub has all 64 elements in registers.
-func expSub() {
-	begin("expSub", "func(p []float32, m float32)")
-	p, m := base("p"), spreadFloat("m")
-	x := vectors(64 / lanes)
-	for i := range x {
-		VMOVUPS(at(p, i), x[i])
-		VSUBPS(m, x[i], x[i])
-	}
-	for i, v := range exp(x) {
-		VMOVUPS(v, at(p, i))
-	}
-	end()
-}
-
 func siluMul() {
 	begin("siluMul", "func(y, g, u []float32)")
 	y, g, u, n := base("y"), base("g"), base("u"), length("g")

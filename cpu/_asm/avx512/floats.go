@@ -20,7 +20,6 @@ func floats() {
 	}
 	siluMul()
 	scores()
-	expSub()
 	mix()
 	softmax()
 	for _, heads := range []int{1, 2, 4} {

@@ -74,7 +74,9 @@ info:
 	@uname -srm
 	@$(GO) run ./cmd/nrun info
 
-check: info lint generate build cross test race subnormals noasm arm64 deploy-check gpu-proof ## all that must pass
+# Tests mostly run on one core: two kinds at a time, the longest first.
+check: info lint generate build cross ## all that must pass
+	$(MAKE) --no-print-directory -j2 -O test gpu-proof arm64 noasm race subnormals deploy-check
 
 lint:
 	@bad=$$(git ls-files '*.go' | xargs gofmt -l); test -z "$$bad" || { echo "$$bad"; echo 'gofmt would change these files'; exit 1; }

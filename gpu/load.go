@@ -192,7 +192,7 @@ func (d *loading) fillLinear(t ternary.Tensor, part *ternary.Matrix, r0 int) err
 	buf := *s.buf
 	s.Unlock()
 	if err := kernels.PackPlanes(buf[:w.planes.size], part, m.row+r0, m.as); err != nil {
-		return fmt.Errorf("%s: %w: %w", t.Name, err, ErrInvalid)
+		return fmt.Errorf("%s: rows %d to %d: %w", t.Name, r0, r0+part.Rows-1, ErrInvalid)
 	}
 	kernels.PackScales(floatsOf(buf[w.scales.off-w.planes.off:][:w.scales.size]), part, m.row+r0, m.as)
 
@@ -210,7 +210,8 @@ func (d *loading) fillLinear(t ternary.Tensor, part *ternary.Matrix, r0 int) err
 	return d.upload(l.buf, w.planes.off, buf)
 }
 
-// ErrInvalid is wrapped by Load for planes that contradict each other.
+// ErrInvalid is wrapped by Load for planes that contradict each other. Where they
+// do, [ternary.Model.Validate] says.
 var ErrInvalid = errors.New("planes of weights contradict each other")
 
 // projection returns the index of t among the linears of its layer.

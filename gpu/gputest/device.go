@@ -29,7 +29,6 @@ type Device struct {
 
 	buffers map[uint64][]byte
 	last    uint64
-	failed  error
 }
 
 // New returns a card of 1 GiB.
@@ -148,7 +147,6 @@ func (c *call) grid(i int) int     { return int(c.l.Grid[i]) }
 func (c *call) num(i int) int      { return int(int32(c.l.Args[i].Val)) }
 func (c *call) real(i int) float32 { return math.Float32frombits(uint32(c.l.Args[i].Val)) }
 func (c *call) bytes(i int) mem    { a := c.l.Args[i]; return mem(c.d.at(a.Buf)[a.Val:]) }
-func (c *call) has(i int) bool     { return c.l.Args[i].Buf.Size > 0 }
 func (c *call) wantGrid(x, y, z int) {
 	c.must(c.l.Grid == [3]uint32{uint32(x), uint32(y), uint32(z)}, "grid")
 }

@@ -49,6 +49,9 @@ func New(name string, dev Device, o Options) (*Backend, error) {
 // Name returns the name given to [New].
 func (b *Backend) Name() string { return b.name }
 
+// Chunk is the number of prompt tokens that suit one call of Forward.
+func (b *Backend) Chunk() int { return maxColumns }
+
 // Info describes the device.
 func (b *Backend) Info() Info { return b.info }
 

@@ -47,8 +47,8 @@ func total(m backend.Memory) int64 { return m.Weights + m.Cache + m.Buffers }
 func TestPlan8B(t *testing.T) {
 	const gib = 1 << 30
 	b := unproven(t, gputest.New(89), 0)
-	large := b.Plan(geometry(qwen8b), backend.Options{}, 4096, engine.DefaultChunk)
-	small := b.Plan(geometry(qwen06b), backend.Options{}, 4096, engine.DefaultChunk)
+	large := b.Plan(geometry(qwen8b), backend.Options{}, 4096, engine.ChunkOf(b))
+	small := b.Plan(geometry(qwen06b), backend.Options{}, 4096, engine.ChunkOf(b))
 	t.Logf("8B: %.3f GiB, %+v\n0.6B: %.3f GiB, %+v", float64(total(large))/gib, large, float64(total(small))/gib, small)
 	if got := total(large); got > 47*gib/10 {
 		t.Errorf("8B: %d bytes", got)

@@ -26,6 +26,7 @@ certify: build ## the release gate on every format of the story model, then draf
 	rm -rf dist/certify && mkdir -p dist/certify
 	cp testdata/story/*.* dist/certify/ && rm dist/certify/story.go dist/certify/MANIFEST.json
 	$(BIN)/npack to-gguf -q dist/certify dist/certify/story.gguf
+	$(BIN)/npack to-mlx -q dist/certify dist/certify/mlx
 	$(BIN)/npack manifest -q dist/certify
 	$(BIN)/nrun certify dist/certify --battery story
 	$(BIN)/npack verify --certificate dist/certify/certificate.json dist/certify

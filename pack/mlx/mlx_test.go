@@ -2,12 +2,14 @@ package mlx_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -580,4 +582,94 @@ func TestRefused(t *testing.T) {
 	if _, err := mlx.Open(filepath.Join(t.TempDir(), "none", "model.safetensors")); err == nil || errors.Is(err, fs.ErrNotExist) && !errors.Is(err, pack.ErrTruncated) {
 		t.Errorf("no such directory: %v", err)
 	}
+}
+
+// Writing stops when its context ends, and leaves nothing.
+func TestInterrupted(t *testing.T) {
+	parent := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := mlx.Options{Progress: func(done, total int64) {
+		if done > total/2 {
+			cancel()
+		}
+	}}
+	p, err := mlx.NewPlan(ctx, model(64, 96, 33, true), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := outfile.CreateDir(filepath.Join(parent, "pack"), p.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Write(ctx, d); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	d.Abort()
+	if list, err := os.ReadDir(parent); err != nil || len(list) > 0 {
+		t.Errorf("left behind: %v, %v", list, err)
+	}
+	if _, err := mlx.NewPlan(ctx, model(64, 96, 33, true), o); !errors.Is(err, context.Canceled) {
+		t.Errorf("plan: %v", err)
+	}
+}
+
+// No change of a byte panics: what opens is surveyed, or refused, and what passes
+// is a container that keeps the rules. (A fuzz target would do some hundred a
+// second: packs are directories. Package safetensors has one for the headers.)
+func TestChangedBytes(t *testing.T) {
+	changed := [4]string{mlx.PackName, "config.json", "model.safetensors", rows.Name}
+	r := rand.New(rand.NewPCG(5, 6))
+	m := model(32, 32, 3, true)
+	for _, profile := range []mlx.Profile{mlx.Planes, mlx.Affine} {
+		if profile == mlx.Affine {
+			linears(m, oneMagnitude)
+		}
+		dir, _ := write(t, m, mlx.Options{Profile: profile})
+		refused := 0
+		for range 400 {
+			path := filepath.Join(dir, changed[r.IntN(len(changed))])
+			good, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := slices.Clone(good)
+			at := r.IntN(min(len(bad), 12000)) // headers and some of the data
+			if bad[at] = byte(r.Uint32()); bytes.ContainsRune([]byte("0123456789"), rune(good[at])) {
+				bad[at] = byte('0' + r.IntN(10))
+			}
+			if err := os.WriteFile(path, bad, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if !passes(t, dir) {
+				refused++
+			}
+			if err := os.WriteFile(path, good, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if refused < 150 {
+			t.Errorf("%s: %d of 400 refused", profile, refused)
+		}
+	}
+}
+
+// passes reports whether the pack in dir opens and keeps the rules.
+func passes(t *testing.T, dir string) bool {
+	t.Helper()
+	x, err := open(dir)
+	if err != nil {
+		return false
+	}
+	defer x.Close()
+	if _, err := x.Model().Survey(t.Context(), ternary.WalkOptions{}); err != nil {
+		return false
+	}
+	y, err := native.OpenBytes("x", container(t, x.Model()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := y.Model().Survey(t.Context(), ternary.WalkOptions{}); err != nil {
+		t.Fatalf("what was read makes a container that breaks a rule: %v", err)
+	}
+	return true
 }

@@ -181,7 +181,11 @@ type surveyed struct {
 // survey checks all weights and looks at the magnitudes of all rows.
 func survey(ctx context.Context, m *ternary.Model, nearest int) (*surveyed, error) {
 	s := &surveyed{nearest: nearest, inexact: map[string][9]bool{}, linears: map[string]float64{}, tables: map[string]float64{}}
-	return s, m.Walk(ctx, ternary.WalkOptions{}, 1, s.part)
+	return s, m.Walk(ctx, ternary.WalkOptions{}, 1, func(t, part ternary.Tensor, r0 int) error {
+		err := s.part(t, part, r0)
+		m.ReleaseTensor(part)
+		return err
+	})
 }
 
 // part looks at some rows of t.

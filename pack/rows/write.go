@@ -23,7 +23,11 @@ type odd struct {
 // this sha256, in hex, and length. It reads all weights twice.
 func Write(ctx context.Context, w io.Writer, m *ternary.Model, sha256 string, bytes int64) error {
 	o := odd{br: map[string]bool{}, padding: map[string]bool{}}
-	if err := m.Walk(ctx, ternary.WalkOptions{}, 1, o.look); err != nil {
+	if err := m.Walk(ctx, ternary.WalkOptions{}, 1, func(t, part ternary.Tensor, _ int) error {
+		o.look(t, part)
+		m.ReleaseTensor(part)
+		return nil
+	}); err != nil {
 		return err
 	}
 	h := safetensors.Header{Metadata: []safetensors.KV{{Key: keySHA256, Value: sha256}, {Key: keyBytes, Value: fmt.Sprint(bytes)}}}
@@ -49,7 +53,7 @@ func Write(ctx context.Context, w io.Writer, m *ternary.Model, sha256 string, by
 }
 
 // look finds out about some rows of a tensor.
-func (o *odd) look(t, part ternary.Tensor, _ int) error {
+func (o *odd) look(t, part ternary.Tensor) {
 	switch {
 	case part.Ternary != nil:
 		m := part.Ternary
@@ -69,7 +73,6 @@ func (o *odd) look(t, part ternary.Tensor, _ int) error {
 			}
 		}
 	}
-	return nil
 }
 
 func (o *odd) note(set map[string]bool, name string) {

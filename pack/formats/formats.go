@@ -201,8 +201,12 @@ func Container(path string) (string, error) {
 	case 1:
 		return filepath.Join(path, found[0]), nil
 	case 0:
-		return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "no model file in the directory: no *.bin, *.gguf or *.tv4z", Expected: "one of them",
-			Hint: "name the model file itself"}
+		hint := "name the model file itself"
+		if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return filepath.Ext(e.Name()) == safetensors.Extension }) {
+			hint = "its safetensors are no MLX pack; \"npack import\" makes a container of a Hugging Face directory"
+		}
+		return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: "no model file in the directory: no *.bin, *.gguf, *.tv4z and no MLX pack", Expected: "one of them",
+			Hint: hint}
 	}
 	return "", &pack.Error{Kind: pack.ErrNotModel, File: path, Offset: -1, Found: fmt.Sprintf("%d model files: %s", len(found), strings.Join(found, ", ")),
 		Expected: "one, or a " + pack.ManifestName + " that names it", Hint: "name the model file itself"}

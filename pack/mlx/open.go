@@ -39,8 +39,11 @@ type source struct {
 	rowBytes, groups, scale int // of a row: bytes of weight, groups, bytes of scales
 }
 
-// Is reports whether the safetensors file at path lies in an MLX pack.
+// Is reports whether the safetensors file at path holds weights of an MLX pack.
 func Is(path string) bool {
+	if filepath.Base(path) == rows.Name {
+		return false
+	}
 	b, err := pack.ReadFile(filepath.Join(filepath.Dir(path), PackName), maxPackFile)
 	if err != nil {
 		return false

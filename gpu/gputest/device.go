@@ -7,6 +7,7 @@ package gputest
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -29,11 +30,14 @@ type Device struct {
 
 	buffers map[uint64][]byte
 	last    uint64
+	linears map[gpu.Arg][]signs  // what call.planes and
+	tables  map[gpu.Arg][][]int8 // call.table made of weights
 }
 
 // New returns a card of 1 GiB.
 func New(capability int) *Device {
-	return &Device{Capability: capability, Memory: 1 << 30, Launches: map[string]int{}, buffers: map[uint64][]byte{}}
+	return &Device{Capability: capability, Memory: 1 << 30, Launches: map[string]int{},
+		buffers: map[uint64][]byte{}, linears: map[gpu.Arg][]signs{}, tables: map[gpu.Arg][][]int8{}}
 }
 
 // Info implements [gpu.Device].
@@ -70,13 +74,20 @@ func (d *Device) Alloc(n int64) (gpu.Buffer, error) {
 
 // Free implements [gpu.Device].
 func (d *Device) Free(b gpu.Buffer) {
-	d.at(b)
+	d.changed(b)
 	delete(d.buffers, b.Addr)
 	d.Taken -= b.Size
 }
 
 // Buffers is the number of buffers that were not freed.
 func (d *Device) Buffers() int { return len(d.buffers) }
+
+// changed returns the bytes of a buffer, of which nothing else is kept then.
+func (d *Device) changed(b gpu.Buffer) []byte {
+	maps.DeleteFunc(d.linears, func(a gpu.Arg, _ []signs) bool { return a.Buf == b })
+	maps.DeleteFunc(d.tables, func(a gpu.Arg, _ [][]int8) bool { return a.Buf == b })
+	return d.at(b)
+}
 
 func (d *Device) at(b gpu.Buffer) []byte {
 	p, ok := d.buffers[b.Addr]
@@ -91,7 +102,7 @@ func (d *Device) Upload(b gpu.Buffer, offset int64, p []byte) error {
 	if err := d.fail("upload"); err != nil {
 		return err
 	}
-	copy(d.at(b)[offset:][:len(p)], p)
+	copy(d.changed(b)[offset:][:len(p)], p)
 	return nil
 }
 
@@ -109,7 +120,7 @@ func (d *Device) Copy(dst gpu.Buffer, dstOffset int64, src gpu.Buffer, srcOffset
 	if err := d.fail("copy"); err != nil {
 		return err
 	}
-	copy(d.at(dst)[dstOffset:][:n], d.at(src)[srcOffset:][:n])
+	copy(d.changed(dst)[dstOffset:][:n], d.at(src)[srcOffset:][:n])
 	return nil
 }
 

@@ -146,22 +146,51 @@ func columnOf(digits mem, i, tiles, planes int) []int64 {
 	return x
 }
 
-// rowOf lists the columns of row r by weight: +lo, -lo, +hi, -hi.
-func rowOf(w mem, r, tiles int) (cols [4][]int) {
-	for word := range tiles * 8 {
-		at := (r/16*tiles+word/8)*384 + (4*(r%8)+word%4)*4 + word/4%2*2 + r%16/8
-		bp, bn, br := w.u32(at), w.u32(at+128), w.u32(at+256)
-		for kind, b := range [4]uint32{bp &^ br, bn &^ br, bp & br, bn & br} {
-			for ; b != 0; b &= b - 1 {
-				cols[kind] = append(cols[kind], 32*word+bits.TrailingZeros32(b))
+// signs lists the columns of a ternary row by weight: +lo, -lo, +hi, -hi.
+type signs [4][]int32
+
+// planes returns the rows of the matrix that is argument i. They are kept until
+// something else is uploaded there.
+func (c *call) planes(i, strips, tiles int) []signs {
+	key := c.l.Args[i]
+	if rows := c.d.linears[key]; rows != nil {
+		return rows
+	}
+	w, rows := c.bytes(i), make([]signs, 16*strips)
+	for r := range rows {
+		for word := range tiles * 8 {
+			at := (r/16*tiles+word/8)*384 + (4*(r%8)+word%4)*4 + word/4%2*2 + r%16/8
+			bp, bn, br := w.u32(at), w.u32(at+128), w.u32(at+256)
+			for kind, b := range [4]uint32{bp &^ br, bn &^ br, bp & br, bn & br} {
+				for ; b != 0; b &= b - 1 {
+					rows[r][kind] = append(rows[r][kind], int32(32*word+bits.TrailingZeros32(b)))
+				}
 			}
 		}
 	}
-	return cols
+	c.d.linears[key] = rows
+	return rows
+}
+
+// table is planes for int8 rows.
+func (c *call) table(i, rows, tiles int) [][]int8 {
+	key := c.l.Args[i]
+	if t := c.d.tables[key]; t != nil {
+		return t
+	}
+	w, t := c.bytes(i), make([][]int8, rows)
+	for r := range t {
+		t[r] = make([]int8, tiles*kernels.TileCols)
+		for k := range t[r] {
+			t[r][k] = int8(w[tableByte(r, k, tiles)])
+		}
+	}
+	c.d.tables[key] = t
+	return t
 }
 
 func linear(c *call) {
-	w, s, digits, scales, y, largest := c.bytes(0), c.bytes(1), c.bytes(3), c.bytes(4), c.bytes(5), c.bytes(6)
+	s, digits, scales, y, largest := c.bytes(1), c.bytes(3), c.bytes(4), c.bytes(5), c.bytes(6)
 	tiles, strips, rows, n, stride, planes, flags := c.num(7), c.num(8), c.num(9), c.num(10), c.num(11), c.num(12), c.num(13)
 	switch c.l.Kernel {
 	case "tern_dot", "tern_bits":
@@ -176,15 +205,16 @@ func linear(c *call) {
 		x[i] = columnOf(digits, i, tiles, planes)
 	}
 	out := make([]float32, n*strips*16)
-	for r := range strips * 16 {
-		cols := rowOf(w, r, tiles)
+	for r, cols := range c.planes(0, strips, tiles) {
 		lo, hi := s.f32(2*r), s.f32(2*r+1)
 		for i := range n {
 			var sums [4]int64
 			for kind, at := range cols {
+				var sum int64
 				for _, j := range at {
-					sums[kind] += x[i][j]
+					sum += x[i][j]
 				}
+				sums[kind] = sum
 			}
 			low, high, scale := float32(sums[0]-sums[1]), float32(sums[2]-sums[3]), scales.f32(i)
 			var v float32
@@ -200,11 +230,11 @@ func linear(c *call) {
 		}
 	}
 	for i := range n {
+		row := out[i*strips*16:][:strips*16]
 		for r := range rows {
-			row := out[i*strips*16:]
-			switch v := row[kernels.Gate.Row(r)%len(row)]; {
+			switch {
 			case flags&(kernels.LinearSiLU|kernels.LinearSquareReLU) != 0:
-				u := reference.Keep(row[kernels.Up.Row(r)], 50)
+				v, u := row[kernels.Gate.Row(r)], reference.Keep(row[kernels.Up.Row(r)], 50)
 				if flags&kernels.LinearSiLU != 0 {
 					v = mul(reference.Keep(reference.SiLU(v), 50), u)
 				} else {
@@ -223,7 +253,7 @@ func linear(c *call) {
 }
 
 func head(c *call) {
-	w, s, digits, scales, y := c.bytes(0), c.bytes(1), c.bytes(2), c.bytes(3), c.bytes(4)
+	s, digits, scales, y := c.bytes(1), c.bytes(2), c.bytes(3), c.bytes(4)
 	tiles, strips, rows, n, stride, planes := c.num(5), c.num(6), c.num(7), c.num(8), c.num(9), c.num(10)
 	if c.l.Kernel == "head_dot" {
 		c.wantGrid(strips, n, 1)
@@ -234,11 +264,11 @@ func head(c *call) {
 	for i := range x {
 		x[i] = columnOf(digits, i, tiles, planes)
 	}
-	for r := range rows {
+	for r, row := range c.table(0, rows, tiles) {
 		for j := range x {
 			var sum int64
-			for k, v := range x[j] {
-				sum += int64(int8(w[tableByte(r, k, tiles)])) * v
+			for k, v := range row {
+				sum += int64(v) * x[j][k]
 			}
 			y.setF32(j*stride+r, mul(float32(sum), mul(s.f32(r), scales.f32(j))))
 		}

@@ -46,7 +46,7 @@ type Result struct {
 
 // Size returns the bytes that the files of weights will have.
 func Size(m *ternary.Model, o Options) (int64, error) {
-	files, err := plan(m, o)
+	files, _, err := plan(m, o)
 	return setSize(files), err
 }
 
@@ -58,13 +58,13 @@ func setSize(files []safetensors.Header) (n int64) {
 }
 
 // plan lays out the files of weights.
-func plan(m *ternary.Model, o Options) ([]safetensors.Header, error) {
+func plan(m *ternary.Model, o Options) ([]safetensors.Header, family, error) {
 	if err := m.CheckShapes(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	f, err := familyOf(m)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	h := safetensors.Header{Metadata: []safetensors.KV{{Key: "format", Value: "pt"}}}
 	add := func(name string, d safetensors.DType, shape ...int) {
@@ -91,13 +91,14 @@ func plan(m *ternary.Model, o Options) ([]safetensors.Header, error) {
 			add(module+".weight", o.DType, len(t.Vector))
 		}
 	}
-	return h.Split(o.MaxShard)
+	files, err := h.Split(o.MaxShard)
+	return files, f, err
 }
 
 // Write writes the model into d (§1). The error is a [*ternary.Error] if a
 // weight breaks a rule, else a [*pack.Error] about what the layout cannot hold.
 func Write(ctx context.Context, d *outfile.Dir, m *ternary.Model, o Options) (*Result, error) {
-	files, err := plan(m, o)
+	files, f, err := plan(m, o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +114,6 @@ func Write(ctx context.Context, d *outfile.Dir, m *ternary.Model, o Options) (*R
 		return nil, err
 	}
 	r := &Result{Bytes: setSize(files), Files: len(files), DType: o.DType.String(), Tokenizer: side.Tokenizer, SHA256: hex.EncodeToString(h.Sum(nil))}
-	f, err := familyOf(m)
-	if err != nil {
-		return nil, err
-	}
 	if err := d.WriteFile("config.json", config(m, f, o.DType, side)); err != nil {
 		return nil, err
 	}

@@ -10,47 +10,74 @@ import (
 	"npack/ternary"
 )
 
-// buffers are the memory that reading rows needs; reads go on in parallel.
-type buffers struct{ weight, scales, biases, q []byte }
+// buffers hold what the file has of some rows; reads go on in parallel.
+type buffers struct {
+	first                  int // row of the part that the first one is
+	weight, scales, biases []byte
+	q                      []byte // codes, or planes, of a row
+}
 
 var pool = sync.Pool{New: func() any { return new(buffers) }}
+
+// blockBytes is about what is read of a file at once.
+const blockBytes = 1 << 20
 
 // readRows reads rows of a matrix or table; see [ternary.Model.Rows].
 func (f *File) readRows(p *ternary.Part, t ternary.Tensor, r0, r1 int) error {
 	s := f.sources[t.Name]
 	p.Size(t, r1-r0)
-	b := pool.Get().(*buffers)
-	defer pool.Put(b)
-	for _, x := range []struct {
-		to   *[]byte
-		from *safetensors.Tensor
-		size int
-	}{{&b.weight, s.weight, s.rowBytes}, {&b.scales, s.scales, s.scale}, {&b.biases, s.biases, s.scale}} {
-		*x.to = grow(*x.to, (r1-r0)*x.size)
-		if _, err := x.from.ReadAt(*x.to, int64(r0)*int64(x.size)); err != nil {
-			return err
-		}
-	}
-	for r := range r1 - r0 {
-		if err := s.checkScales(b, r0, r); err != nil {
-			return err
-		}
-	}
-	if t.Int8 != nil {
-		return f.table(s, p, b, r0)
-	}
 	if f.rows != nil {
 		if err := f.rows.Scales(t, p, r0); err != nil {
 			return err
 		}
 	}
-	br, err := f.br(t, r0, r1-r0)
+	b := pool.Get().(*buffers)
+	defer pool.Put(b)
+	step := max(1, blockBytes/s.rowBytes)
+	for r := r0; r < r1; r += step {
+		n := min(step, r1-r)
+		if err := b.read(s, r, n); err != nil {
+			return err
+		}
+		b.first = r - r0
+		if err := f.block(s, p, b, r0, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read fills b with n rows from row r of the tensor on.
+func (b *buffers) read(s *source, r, n int) error {
+	for _, x := range []struct {
+		to   *[]byte
+		from *safetensors.Tensor
+		size int
+	}{{&b.weight, s.weight, s.rowBytes}, {&b.scales, s.scales, s.scale}, {&b.biases, s.biases, s.scale}} {
+		*x.to = grow(*x.to, n*x.size)
+		if _, err := x.from.ReadAt(*x.to, int64(r)*int64(x.size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// block fills in the n rows of p that b holds.
+func (f *File) block(s *source, p *ternary.Part, b *buffers, r0, n int) error {
+	for r := b.first; r < b.first+n; r++ {
+		if err := s.checkScales(b, r0, r); err != nil {
+			return err
+		}
+	}
+	if s.t.Int8 != nil {
+		return f.table(s, p, b, r0, n)
+	}
+	br, err := f.br(s.t, r0+b.first, n)
 	if err != nil {
 		return err
 	}
 	m := &p.Ternary
-	for r := range m.Rows {
-		var err error
+	for r := b.first; r < b.first+n; r++ {
 		if s.planes {
 			err = f.twoPlanes(s, m, b, r0, r)
 		} else {
@@ -59,7 +86,7 @@ func (f *File) readRows(p *ternary.Part, t ternary.Tensor, r0, r1 int) error {
 		if err != nil {
 			return err
 		}
-		lo, hi, err := m.RowSums(t.Name, r0, r)
+		lo, hi, err := m.RowSums(s.t.Name, r0, r)
 		if err != nil {
 			return err
 		}
@@ -77,8 +104,16 @@ func (f *File) br(t ternary.Tensor, r0, n int) ([]byte, error) {
 	return f.rows.BR(t, r0, n)
 }
 
-func (s *source) scaleAt(b *buffers, r, group int) float32 {
-	return math.Float32frombits(binary.LittleEndian.Uint32(b.scales[r*s.scale+4*group:]))
+// row returns the bytes of weights of row r of the part.
+func (b *buffers) row(s *source, r int) []byte {
+	return b.weight[(r-b.first)*s.rowBytes : (r-b.first+1)*s.rowBytes]
+}
+
+func (s *source) scaleAt(b *buffers, r, group int) float32 { return s.float(b.scales, b, r, group) }
+func (s *source) biasAt(b *buffers, r, group int) float32  { return s.float(b.biases, b, r, group) }
+
+func (s *source) float(from []byte, b *buffers, r, group int) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(from[(r-b.first)*s.scale+4*group:]))
 }
 
 // checkScales checks that the groups of row r, or of each half of it in two
@@ -93,7 +128,7 @@ func (s *source) checkScales(b *buffers, r0, r int) error {
 	}
 	for g := range s.groups {
 		scale := s.scaleAt(b, r, g/half*half)
-		bias := math.Float32frombits(binary.LittleEndian.Uint32(b.biases[r*s.scale+4*g:]))
+		bias := s.biasAt(b, r, g)
 		if g >= half {
 			part = ternary.PartSHi
 		}
@@ -113,33 +148,31 @@ func (s *source) wrong(part string, row, col int, found, expected string) error 
 	return &ternary.Error{Tensor: s.t.Name, Part: part, Row: row, Col: col, Found: found, Expected: expected}
 }
 
-// table fills p with rows of int8 values.
-func (f *File) table(s *source, p *ternary.Part, b *buffers, r0 int) error {
+// table fills in n rows of int8 values.
+func (f *File) table(s *source, p *ternary.Part, b *buffers, r0, n int) error {
 	m := &p.Int8
 	var padding []byte
 	if f.rows != nil {
-		if err := f.rows.Scales(s.t, p, r0); err != nil {
-			return err
-		}
 		var err error
-		if padding, err = f.rows.Padding(s.t, r0, m.Rows); err != nil {
+		if padding, err = f.rows.Padding(s.t, r0+b.first, n); err != nil {
 			return err
 		}
 	}
-	for r := range m.Rows {
+	for r := b.first; r < b.first+n; r++ {
 		scale := s.scaleAt(b, r, 0)
 		if f.rows != nil && math.Float32bits(scale) != math.Float32bits(m.Scale[r]) {
 			return s.wrong(ternary.PartScale, r0+r, -1, fmt.Sprintf("scale %v", scale), fmt.Sprintf("%v, by the rows' file", m.Scale[r]))
 		}
 		m.Scale[r] = scale
 		to := m.Q[r*m.Stride : (r+1)*m.Stride]
-		for i, q := range b.weight[r*s.rowBytes : (r+1)*s.rowBytes] {
+		for i, q := range b.row(s, r) {
 			to[i] = int8(q ^ 0x80)
 		}
 		clear(to[m.Cols:])
-		if n := m.Stride - m.Cols; padding != nil {
-			for i, q := range padding[r*n : (r+1)*n] {
-				to[m.Cols+i] = int8(q)
+		if padding != nil {
+			at := (r - b.first) * (m.Stride - m.Cols)
+			for i := range to[m.Cols:] {
+				to[m.Cols+i] = int8(padding[at+i])
 			}
 		}
 		if f.rows == nil {
@@ -160,7 +193,7 @@ func (f *File) twoPlanes(s *source, m *ternary.Matrix, b *buffers, r0, r int) er
 	bp, bn, br := planesOf(m, r)
 	b.q = grow(b.q, 2*n)
 	hp, hn := b.q[:n], b.q[n:]
-	src := b.weight[r*s.rowBytes : (r+1)*s.rowBytes]
+	src := b.row(s, r)
 	for half, to := range [2][2][]byte{{bp[:n], bn[:n]}, {hp, hn}} {
 		if c := decodeTrits(to[0], to[1], src[2*n*half:2*n*(half+1)]); c >= 0 {
 			return s.wrong(ternary.PartBP, r0+r, c+half*m.Cols, "code 3", "0, 1 or 2")
@@ -192,7 +225,7 @@ func planesOf(m *ternary.Matrix, r int) (bp, bn, br []byte) {
 func (f *File) affine(s *source, m *ternary.Matrix, b *buffers, hints []byte, r0, r int) error {
 	step := s.scaleAt(b, r, 0)
 	b.q = grow(b.q, m.Cols)
-	unpackCodes(b.q, b.weight[r*s.rowBytes:(r+1)*s.rowBytes], s.bits)
+	unpackCodes(b.q, b.row(s, r), s.bits)
 	var used [256]bool
 	for _, q := range b.q {
 		used[q] = true
@@ -242,7 +275,7 @@ func (f *File) affine(s *source, m *ternary.Matrix, b *buffers, hints []byte, r0
 		var p, n, h byte
 		for k, q := range b.q[8*i : 8*i+8] {
 			x := bits[q]
-			if hints != nil && hints[r*m.Stride+i]>>k&1 != 0 {
+			if hints != nil && hints[(r-b.first)*m.Stride+i]>>k&1 != 0 {
 				x >>= 3
 			}
 			p, n, h = p|x&1<<k, n|x>>1&1<<k, h|x>>2&1<<k

@@ -97,6 +97,9 @@ func (d DType) Float32s(dst []float32, src []byte) {
 // more than an int64 holds or not
 // whole.
 func (d DType) size(shape []int64) (int64, bool) {
+	if d == 0 || int(d) >= len(dtypes) {
+		return 0, false
+	}
 	if slices.Contains(shape, 0) {
 		return 0, true
 	}

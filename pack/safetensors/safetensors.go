@@ -9,6 +9,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -277,13 +278,7 @@ func sorted(tensors []Tensor) []*Tensor {
 		p[i] = &tensors[i]
 	}
 	slices.SortStableFunc(p, func(a, b *Tensor) int {
-		switch {
-		case a.Offset != b.Offset && a.Offset < b.Offset, a.Offset == b.Offset && a.Size < b.Size:
-			return -1
-		case a.Offset == b.Offset && a.Size == b.Size:
-			return 0
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Size, b.Size))
 	})
 	return p
 }

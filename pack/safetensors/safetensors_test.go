@@ -416,6 +416,7 @@ func TestWriterRefuses(t *testing.T) {
 		"not UTF-8":  {u8("\xff", 1)},
 		"too large":  {u8("a", 1<<62), u8("b", 1<<62)},
 		"negative":   {u8("a", -1)},
+		"no type":    {{Name: "a", Shape: []int64{1}}},
 		"half bytes": {{Name: "a", DType: safetensors.F4, Shape: []int64{1}}},
 	} {
 		h := safetensors.Header{Tensors: tensors}

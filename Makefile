@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -56,8 +56,14 @@ kernels-check: ## the kernels: committed text reproduced, assembled for every ca
 
 gpu-proof: gpu-cross kernels-check ## backend cuda without a card: on the project's own driver, in three orders of threads
 	@command -v $(CXX) >/dev/null || { echo 'SKIP gpu-proof: there is no C++ compiler ($(CXX)) for the stand-in of the driver'; exit 0; }; \
-	$(MAKE) $(FAKECUDA) && export LD_LIBRARY_PATH=$(CURDIR)/$(dir $(FAKECUDA)) && \
-	$(GO) vet -tags gpu ./cuda ./cmd/nrun && $(GO) test -tags gpu -count 1 ./cuda
+	$(MAKE) $(FAKECUDA) && LD_LIBRARY_PATH=$(CURDIR)/$(dir $(FAKECUDA)) $(MAKE) -j 2 gpu-proof-packages gpu-proof-program
+
+gpu-proof-packages:
+	$(GO) vet -tags gpu ./cuda ./cmd/nrun ./internal/devicecheck
+	$(GO) test -tags gpu -count 1 -short -timeout 30m ./cuda ./internal/devicecheck
+
+gpu-proof-program:
+	$(GO) test -tags gpu -count 1 -timeout 30m -run TestScripts/gpu ./cmd/nrun
 
 device-check: ## everything about the card of this machine, into dist/device-check/report.json; copy the folder to a machine without Go
 	@mkdir -p dist/device-check

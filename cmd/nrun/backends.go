@@ -191,10 +191,6 @@ func openCard(device int, limit int64) (*card, *cuda.Device, error) {
 // Kernels names the processor that the kernels in use are compiled for.
 func (c *card) Kernels() string { return fmt.Sprintf("sm_%d", c.Capability) }
 
-// Chunk is how many tokens of a prompt go through a card at once: matrix units want
-// more of them than a processor does.
-func (c *card) Chunk() int { return 512 }
-
 // Name returns "cuda".
 func (c *card) Name() string { return c.Backend.Name() }
 

@@ -156,6 +156,15 @@ uint32_t random32() {
   return (uint32_t)(seed >> 32);
 }
 
+// stride puts n lanes or warps, a power of two, in the chosen order. A random one
+// is one of n*n/2: what is done at each meeting has to be cheap.
+void stride(uint32_t* v, uint32_t n, uint32_t first) {
+  uint32_t start = 0, step = 1;
+  if (order == 1) start = n - 1, step = n - 1;
+  if (order == 2) start = random32(), step = random32() | 1;
+  for (uint32_t i = 0; i < n; i++, start += step) v[i] = first + (start & (n - 1));
+}
+
 // arrange puts indices first, first+1, … in the chosen order.
 void arrange(uint32_t* v, uint32_t n, uint32_t first) {
   for (uint32_t i = 0; i < n; i++) v[i] = first + (order == 1 ? n - 1 - i : i);
@@ -193,7 +202,7 @@ void suspend(State s, int line) {
 // runWarp runs lanes until each is at a barrier or has ended.
 void runWarp(uint32_t first, uint32_t lanes) {
   for (;;) {
-    arrange(turn, lanes, first);
+    (lanes & (lanes - 1)) ? arrange(turn, lanes, first) : stride(turn, lanes, first);
     turns = lanes;
     next = 0;
     while (Fiber* f = nextLane()) {

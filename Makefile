@@ -39,7 +39,7 @@ KERNELTEXT := $(wildcard gpu/kernels/*.k gpu/kernels/host.h cuda/_fake/*)
 
 $(FAKECUDA): $(KERNELTEXT)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -O3 -march=native -g -Wall -Wextra -Wno-unused -ffp-contract=off -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 \
+	$(CXX) -std=c++17 -O3 -march=native -g -Wall -Wextra -Wno-unused -Wno-maybe-uninitialized -ffp-contract=off -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 \
 		-Icuda/_fake -Igpu/kernels -o $@ cuda/_fake/simt.cpp cuda/_fake/libcuda.cpp
 
 gpu-cross: ## nrun for cards, where it must build

@@ -61,11 +61,14 @@ type sass struct {
 	Registers    int
 	Matrix       int `json:",omitempty"` // IMMA and BMMA
 	Dot          int `json:",omitempty"` // IDP.4A
+	Loop         int `json:",omitempty"` // instructions of the loop that has these: of a tile of weights, in tern_bits of two
 }
 
 var (
 	ptxasEntry = regexp.MustCompile(`(?s)Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers`)
 	sassText   = regexp.MustCompile(`\.text\.(\w+):`)
+	sassLabel  = regexp.MustCompile(`^\.(L_x?_?\d+):`)
+	sassBack   = regexp.MustCompile("BRA.*`\\(\\.(L_x?_?\\d+)\\)")
 	sassOp     = regexp.MustCompile(`/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)`)
 )
 
@@ -125,7 +128,7 @@ func TestAssemble(t *testing.T) {
 	for arch, list := range got {
 		for k, s := range list {
 			w := want[arch][k]
-			if s.Matrix != w.Matrix || s.Dot != w.Dot || s.Instructions > w.Instructions || s.Registers > w.Registers {
+			if s.Matrix != w.Matrix || s.Dot != w.Dot || s.Loop > w.Loop || s.Instructions > w.Instructions || s.Registers > w.Registers {
 				t.Errorf("%s: %s is %+v, was %+v (go test ./gpu/kernels -run Assemble -update, if that is better)", arch, k, s, w)
 			}
 		}
@@ -153,15 +156,31 @@ func disassemble(t *testing.T, arch, cubin string, list map[string]sass) map[str
 		if !ok {
 			continue
 		}
-		for _, op := range sassOp.FindAllStringSubmatch(string(text[m[1]:end]), -1) {
-			s.Instructions++
+		labels, heavy := map[string]int{}, []int{} // places, counted in instructions
+		for line := range strings.Lines(string(text[m[1]:end])) {
+			if l := sassLabel.FindStringSubmatch(line); l != nil {
+				labels[l[1]] = s.Instructions
+			}
+			op := sassOp.FindStringSubmatch(line)
+			if op == nil {
+				continue
+			}
 			switch op, _, _ := strings.Cut(op[1], "."); op {
 			case "IMMA", "BMMA":
 				s.Matrix++
+				heavy = append(heavy, s.Instructions)
 			case "IDP":
 				s.Dot++
+				heavy = append(heavy, s.Instructions)
 			case "FFMA", "DFMA":
 				t.Errorf("%s: %s fuses a product with a sum", arch, name)
+			}
+			s.Instructions++
+			if b := sassBack.FindStringSubmatch(line); b != nil && len(heavy) > 1 {
+				at, ok := labels[b[1]]
+				if n := s.Instructions - at; ok && at <= heavy[0] && (s.Loop == 0 || n < s.Loop) {
+					s.Loop = n
+				}
 			}
 		}
 		list[name] = s

@@ -35,8 +35,6 @@ func oneMagnitude(m *ternary.Model) {
 	}
 }
 
-// ggufNames are what an architecture is called, by topology.
-var ggufNames = map[ternary.Arch]string{ternary.Qwen2: "qwen2", ternary.Qwen3: "qwen3", ternary.BitNet: "bitnet-b1.58"}
 
 // ggufOf returns a file of m with linears of the type, under that name. change,
 // if not nil, changes a linear's values first.

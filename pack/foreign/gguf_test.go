@@ -35,7 +35,6 @@ func oneMagnitude(m *ternary.Model) {
 	}
 }
 
-
 // ggufOf returns a file of m with linears of the type, under that name. change,
 // if not nil, changes a linear's values first.
 func ggufOf(t testing.TB, m *ternary.Model, arch string, typ gguf.Type, change func(name string, v []float32), keys ...gguf.KV) []byte {

@@ -76,3 +76,13 @@ func each(t *testing.T, run func(t *testing.T)) {
 		}
 	}
 }
+
+// fakeOf returns the fake driver, or skips the test.
+func fakeOf(t *testing.T) *cuda.FakeDriver {
+	t.Helper()
+	f := cuda.Fake()
+	if f == nil {
+		t.Skip("this driver is a real one: its errors cannot be ordered")
+	}
+	return f
+}

@@ -28,7 +28,7 @@ func open(t testing.TB) *Device {
 
 // openFake skips the test where the driver is a real one. When the test ends,
 // nothing may be left on the card.
-func openFake(t testing.TB) *fake {
+func openFake(t testing.TB) *FakeDriver {
 	t.Helper()
 	open(t).Close()
 	f := Fake()

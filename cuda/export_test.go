@@ -9,11 +9,11 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is the project's own driver (cuda/_fake).
-type fake struct{ set, get uintptr }
+// FakeDriver is the project's own driver (cuda/_fake).
+type FakeDriver struct{ set, get uintptr }
 
 // Fake returns the project's own driver, nil if there is none or a real one.
-func Fake() *fake {
+func Fake() *FakeDriver {
 	if _, err := driver(); err != nil {
 		return nil
 	}
@@ -21,7 +21,7 @@ func Fake() *fake {
 	if err != nil {
 		return nil
 	}
-	f := &fake{}
+	f := &FakeDriver{}
 	if f.set, err = findSymbol(h, "fakecuda_set"); err != nil {
 		return nil
 	}
@@ -32,19 +32,19 @@ func Fake() *fake {
 }
 
 // Set sets one of the settings of libcuda.cpp until the test ends.
-func (f *fake) Set(t testing.TB, name string, v int) {
+func (f *FakeDriver) Set(t testing.TB, name string, v int) {
 	before := f.Get(name)
 	f.write(name, v)
 	t.Cleanup(func() { f.write(name, before) })
 }
 
-func (f *fake) write(name string, v int) {
+func (f *FakeDriver) write(name string, v int) {
 	text := append([]byte(name), 0)
 	purego.SyscallN(f.set, uintptr(unsafe.Pointer(&text[0])), uintptr(v))
 }
 
 // Get returns a count or a setting.
-func (f *fake) Get(name string) int {
+func (f *FakeDriver) Get(name string) int {
 	text := append([]byte(name), 0)
 	r, _, _ := purego.SyscallN(f.get, uintptr(unsafe.Pointer(&text[0])))
 	return int(r)

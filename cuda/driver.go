@@ -56,10 +56,10 @@ type symbol struct {
 
 // The attributes of cuda.h that are asked for.
 const (
-	attrMaxThreads, attrMaxGridX, attrMaxGridY = 1, 5, 6
-	attrProcessors, attrIntegrated             = 16, 18
-	attrMemoryClock, attrBusWidth              = 36, 37
-	attrMajor, attrMinor                       = 75, 76
+	attrMaxGridX, attrMaxGridY    = 5, 6
+	attrProcessors                = 16
+	attrMemoryClock, attrBusWidth = 36, 37
+	attrMajor, attrMinor          = 75, 76
 )
 
 // driver is the library once it is loaded and initialised; it stays loaded.

@@ -2,10 +2,7 @@ package foreign
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"npack/pack"
@@ -80,18 +77,9 @@ var topologies = map[string]struct {
 	"bitnet":  {ternary.BitNet, "relu2"},
 }
 
-// readConfig reads config.json in dir. It returns nil if there is none.
-func readConfig(dir string) (*hfConfig, error) {
-	path := filepath.Join(dir, configName)
-	b, err := pack.ReadFile(path, maxConfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
+func parseConfig(path string, text []byte) (*hfConfig, error) {
 	c := new(hfConfig)
-	if err := json.Unmarshal(b, c); err != nil {
+	if err := json.Unmarshal(text, c); err != nil {
 		return nil, &pack.Error{Kind: pack.ErrCorrupt, File: path, Offset: -1, Found: err.Error(), Expected: "the configuration of a model", Hint: hintDamaged}
 	}
 	return c, nil

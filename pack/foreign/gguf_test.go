@@ -245,10 +245,13 @@ func TestGGUFRefused(t *testing.T) {
 }
 
 func FuzzGGUF(f *testing.F) {
-	m := ternaryModel(ternary.Qwen2, true)
+	m := ternarytest.Model(ternarytest.Spec{Seed: 4, Bias: true, Config: ternary.Config{Arch: ternary.Qwen2, Layers: 1, Hidden: 32, Heads: 2, KVHeads: 1, HeadDim: 16,
+		RotaryDims: 16, Intermediate: 64, Vocab: 12, MaxPosition: 64, RMSEps: 1e-5, RopeTheta: 10000, Tied: true}})
 	for _, arch := range []string{"qwen2", "llama"} {
-		f.Add(ggufOf(f, m, arch, gguf.TQ2_0, nil)[:4096])
+		f.Add(ggufOf(f, m, arch, gguf.F32, nil))
 	}
+	oneMagnitude(m)
+	f.Add(ggufOf(f, m, "llama", gguf.F16, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := openBytes(b)
 		if err != nil {

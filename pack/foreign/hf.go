@@ -54,28 +54,39 @@ func (f *File) openHF(path string) error {
 	if err != nil {
 		return err
 	}
-	f.closer, f.size, f.form = st, st.Size(), "Hugging Face safetensors"
-	dir := filepath.Dir(st.Files()[0])
-	f.dir, f.repository = dir, true
-	config, err := readConfig(dir)
+	f.closer = st
+	f.dir, f.repository = filepath.Dir(st.Files()[0]), true
+	name := filepath.Join(f.dir, configName)
+	text, err := pack.ReadOptional(name, maxConfig)
 	if err != nil {
 		return err
 	}
-	if config == nil {
-		return explainMissingConfig(st, dir)
+	if f.known, err = rows.Open(f.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return f.readHF(st, name, text)
+}
+
+// readHF makes the model of open files and the text of their configuration, which
+// is nil if there is none.
+func (f *File) readHF(st *safetensors.File, name string, text []byte) error {
+	f.size, f.form = st.Size(), "Hugging Face safetensors"
+	if text == nil {
+		return explainMissingConfig(st)
+	}
+	config, err := parseConfig(name, text)
+	if err != nil {
+		return err
 	}
 	m := &f.model
-	form, err := config.read(filepath.Join(dir, configName), &m.Config)
+	form, err := config.read(name, &m.Config)
 	if err != nil {
 		return err
 	}
 	if err := m.Config.Validate(); err != nil {
-		return f.configError(filepath.Join(dir, configName), err)
+		return f.configError(name, err)
 	}
 	lib := &hf{f: st, form: form, used: map[string]bool{}, tables: &f.tables, near: &f.near}
-	if f.known, err = rows.Open(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	// A file may hold the embedding twice though its configuration ties them.
 	head := st.Tensor(hfName("output") + ".weight")
 	m.Tied = head == nil
@@ -97,6 +108,11 @@ func (f *File) openHF(path string) error {
 	if form != notBitNet && m.Arch != ternary.BitNet {
 		f.drop("8-bit activations", fmt.Sprintf("the source rounds the input of each linear to 8 bits, topology %v does not", m.Arch))
 	}
+	return f.leftOver(st, lib)
+}
+
+// leftOver drops or refuses the tensors that the model does not take.
+func (f *File) leftOver(st *safetensors.File, lib *hf) error {
 	for i := range st.Tensors {
 		t := &st.Tensors[i]
 		switch {
@@ -104,7 +120,7 @@ func (f *File) openHF(path string) error {
 		case strings.HasSuffix(t.Name, ".rotary_emb.inv_freq"):
 			f.drop(t.Name, "computed from rope_theta")
 		default:
-			return lib.origin(t).wrong(pack.ErrUnsupported, -1, "the model has no such part", fmt.Sprintf("the tensors of a %v model alone", m.Arch), "a newer program may be needed")
+			return lib.origin(t).wrong(pack.ErrUnsupported, -1, "the model has no such part", fmt.Sprintf("the tensors of a %v model alone", f.model.Arch), "a newer program may be needed")
 		}
 	}
 	return nil
@@ -112,7 +128,7 @@ func (f *File) openHF(path string) error {
 
 // explainMissingConfig says what can be said of a file without its config.json,
 // which alone tells what the numbers mean.
-func explainMissingConfig(st *safetensors.File, dir string) error {
+func explainMissingConfig(st *safetensors.File) error {
 	lib := &hf{f: st}
 	for i := range st.Tensors {
 		t := &st.Tensors[i]

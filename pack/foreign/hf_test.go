@@ -89,10 +89,9 @@ func expand(m *ternary.Model, d safetensors.DType) (tensors []tensor) {
 	return tensors
 }
 
-// repository writes a directory and returns it.
-func repository(t *testing.T, config map[string]any, tensors []tensor) string {
+// encodeFile returns the file of some tensors.
+func encodeFile(t testing.TB, tensors []tensor) []byte {
 	t.Helper()
-	dir := t.TempDir()
 	h := &safetensors.Header{Metadata: []safetensors.KV{{Key: "format", Value: "pt"}}}
 	for _, x := range tensors {
 		h.Tensors = append(h.Tensors, safetensors.Tensor{Name: x.name, DType: x.dtype, Shape: x.shape})
@@ -110,7 +109,14 @@ func repository(t *testing.T, config map[string]any, tensors []tensor) string {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "model.safetensors"), b.Bytes())
+	return b.Bytes()
+}
+
+// repository writes a directory and returns it.
+func repository(t *testing.T, config map[string]any, tensors []tensor) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "model.safetensors"), encodeFile(t, tensors))
 	if config != nil {
 		text, err := json.Marshal(config)
 		if err != nil {

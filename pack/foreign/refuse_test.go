@@ -5,9 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -396,32 +393,32 @@ func TestTableScales(t *testing.T) {
 // FuzzRepository opens what a fuzzer makes of a configuration and a file, and
 // reads all of it.
 func FuzzRepository(f *testing.F) {
-	for _, form := range []string{"bitnet-packed", "bitnet-trained", "qwen2"} {
-		var parts [2][]byte
-		for i, name := range []string{configName, "model.safetensors"} {
-			b, err := os.ReadFile(filepath.Join(libraryDir, form, name))
-			if err != nil {
-				f.Fatal(err)
-			}
-			parts[i] = b
-		}
-		f.Add(parts[0], parts[1])
-	}
 	m := small(f)
-	text, err := json.Marshal(maps.Collect(maps.All(config(&m.Config))))
-	if err != nil {
-		f.Fatal(err)
+	same := func(s float32) float32 { return s }
+	c := config(&m.Config)
+	for _, tt := range []struct {
+		quant   map[string]any
+		tensors []tensor
+	}{
+		{quant("autobitlinear", "offline"), pack4(m, same)}, {quant("bitlinear", "offline"), pack4(m, same)},
+		{quant("autobitlinear", "online"), expand(m, safetensors.BF16)}, {quant("autobitlinear", "offline"), expand(m, safetensors.F32)},
+	} {
+		c["quantization_config"] = tt.quant
+		text, err := json.Marshal(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, encodeFile(f, tt.tensors))
 	}
-	f.Add(text, []byte(fmt.Sprintf("%s{}", binary.LittleEndian.AppendUint64(nil, 2))))
 	f.Fuzz(func(t *testing.T, config, file []byte) {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, configName), config)
-		write(t, filepath.Join(dir, "model.safetensors"), file)
-		x, err := Open(dir, Options{})
+		st, err := safetensors.New("x.safetensors", bytes.NewReader(file), int64(len(file)))
 		if err != nil {
 			return
 		}
-		defer x.Close()
+		x := &File{name: "x.safetensors"}
+		if err := x.readHF(st, configName, config); err != nil {
+			return
+		}
 		readAll(t, x.Model())
 	})
 }

@@ -42,68 +42,86 @@ func toBF16(f float32) float32 {
 // rounded to that type. given, if not 0, is the scale to try first. narrow says
 // that the products have to be rounded.
 func putTable(q []int8, v []float32, given float32, r rounding) (scale float32, narrow bool, err *misfit) {
-	largest, negative := float32(0), false
+	var top uint32
 	for _, f := range v {
-		if a := float32(math.Abs(float64(f))); a > largest || a != a {
-			largest, negative = a, f < 0
-		} else if a == largest {
-			negative = negative || f < 0
-		}
+		top = max(top, math.Float32bits(f)&^signBit)
 	}
 	switch {
-	case largest-largest != 0:
+	case top >= infinity:
 		return 0, false, &misfit{found: "a value that is not finite", expected: "finite values"}
-	case largest == 0:
+	case top == 0:
 		clear(q)
 		return given, false, nil
 	}
 	if given != 0 {
-		if divide(q, v, given, nil) {
+		if divide(q, v, given) {
 			return given, false, nil
 		}
-		if r.to != nil && divide(q, v, given, r.to) {
+		if r.to != nil && divideRounded(q, v, given, r.to) {
 			return given, true, nil
 		}
 	}
-	most := 127
-	if negative {
-		most = 128
-	}
-	for top := most; top > 0; top-- {
-		s := largest / float32(top)
+	largest, most := math.Float32frombits(top), 127
+	try := func(k int) bool {
+		s := largest / float32(k)
 		for _, s := range [3]float32{s, math.Nextafter32(s, 0), math.Nextafter32(s, largest)} {
-			if float32(top)*s == largest && divide(q, v, s, nil) {
-				return s, false, nil
+			if float32(k)*s == largest && divide(q, v, s) {
+				scale = s
+				return true
 			}
+		}
+		return false
+	}
+	for k := most; k > 0; k-- {
+		if try(k) {
+			return scale, false, nil
+		}
+	}
+	if slices.Contains(v, -largest) {
+		if most = 128; try(most) {
+			return scale, false, nil
 		}
 	}
 	distinct := distinctMagnitudes(v)
 	if r.to != nil && len(distinct) <= 128 {
-		if s, ok := narrowScale(distinct, r, most); ok && divide(q, v, s, r.to) {
+		if s, ok := narrowScale(distinct, r, most); ok && divideRounded(q, v, s, r.to) {
 			return s, true, nil
 		}
 	}
 	return 0, false, &misfit{distinct: len(distinct), found: fmt.Sprintf("%d different magnitudes, not multiples -128 to 127 of one scale", len(distinct)), expected: "an int8 value times a scale a row"}
 }
 
-// divide sets q to the multiples of s that v is, and reports whether all are:
-// the products, rounded by to where it is not nil, are v.
-func divide(q []int8, v []float32, s float32, to func(float32) float32) bool {
-	// Adding it leaves a float64 between -2^51 and 2^51 rounded to an integer,
-	// ties to even, in its low bits.
-	const magic = 1<<52 + 1<<51
-	inverse := 1 / float64(s)
-	for i, f := range v {
-		n := float64(float64(f) * inverse) // not fused with the addition below
-		if !(math.Abs(n) < 129) {
+// divide sets q to the multiples of s that v is, and reports whether all are: the
+// float32 products are v. A multiple is known from a quotient that is a few units
+// of float32 off; whether it is right the product tells.
+func divide(q []int8, v []float32, s float32) bool {
+	// Adding it leaves a float32 between -2^22 and 2^22 rounded to an integer, in
+	// its low bits.
+	const magic = 1<<23 + 1<<22
+	inverse := 1 / s
+	for len(v) > 0 {
+		n := min(64, len(v)) // most scales fail at once
+		bad := uint32(0)
+		for i, f := range v[:n] {
+			t := float32(f*inverse) + magic // two roundings: not fused
+			k := int32(math.Float32bits(t)) - 0x4b400000
+			d := math.Float32bits(float32(k)*s) ^ math.Float32bits(f)
+			bad |= d&^signBit | uint32(k+128)>>8 // -0 is 0; k has f's sign if it is not
+			q[i] = int8(k)
+		}
+		if bad != 0 {
 			return false
 		}
-		k := int32(math.Float64bits(n + magic))
-		p := float32(k) * s
-		if to != nil {
-			p = to(p)
-		}
-		if p != f || k != int32(int8(k)) {
+		q, v = q[n:], v[n:]
+	}
+	return true
+}
+
+// divideRounded is divide for products that are rounded by to.
+func divideRounded(q []int8, v []float32, s float32, to func(float32) float32) bool {
+	for i, f := range v {
+		k := math.RoundToEven(float64(f) / float64(s))
+		if !(math.Abs(k) <= 128) || k == 128 || to(float32(k)*s) != f {
 			return false
 		}
 		q[i] = int8(k)

@@ -249,8 +249,9 @@ func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writ
 	size := native.ModelSize(m)
 	var survey ternary.Survey
 	read := m.Rows
+	next := newReadAhead(m)
 	m.Rows = func(part *ternary.Part, t ternary.Tensor, r0, r1 int) error {
-		if err := read(part, t, r0, r1); err != nil || t.Ternary == nil {
+		if err := next.rows(part, t, r0, r1); err != nil || t.Ternary == nil {
 			return err
 		}
 		return survey.AddMatrix(t.Name, 0, 0, &part.Ternary)
@@ -260,6 +261,7 @@ func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writ
 	if doneErr := o.finish(); err == nil {
 		err = doneErr
 	}
+	next.close()
 	m.Rows = read
 	if err != nil {
 		return err

@@ -40,12 +40,17 @@ const thresholdSlack = 4 * 64 * 0x1p-25
 func (x *master) prepare() error {
 	x.once.Do(func() {
 		sums := make([]float64, x.rows)
-		x.err = x.each(0, x.rows, func(r int, v []float32) error {
-			if sums[r] = sumMagnitudes(v); sums[r]-sums[r] != 0 {
+		check := func(r int, sum float64) error {
+			if sums[r] = sum; sum-sum != 0 {
 				return x.wrong(pack.ErrCorrupt, r, "a value that is not finite", "finite weights", hintDamaged)
 			}
 			return nil
-		})
+		}
+		if x.bf16 {
+			x.err = x.eachRow(0, x.rows, func(r int, b []byte) error { return check(r, sumBF16(b)) })
+		} else {
+			x.err = x.each(0, x.rows, func(r int, v []float32) error { return check(r, sumMagnitudes(v)) })
+		}
 		total := 0.0
 		for _, s := range sums {
 			total += s
@@ -62,19 +67,27 @@ func (x *master) prepare() error {
 	return x.err
 }
 
-// sumMagnitudes adds in four lanes, which follow each other faster.
-func sumMagnitudes(v []float32) float64 {
-	var s [4]float64
-	magnitude := func(f float32) float64 { return float64(math.Float32frombits(math.Float32bits(f) &^ signBit)) }
-	for len(v) >= 4 {
-		s[0] += magnitude(v[0])
-		s[1] += magnitude(v[1])
-		s[2] += magnitude(v[2])
-		s[3] += magnitude(v[3])
-		v = v[4:]
-	}
+func sumMagnitudes(v []float32) (sum float64) {
 	for _, f := range v {
-		s[0] += magnitude(f)
+		sum += math.Abs(float64(f))
+	}
+	return sum
+}
+
+// sumBF16 is sumMagnitudes for bf16 numbers, in four lanes, which follow each
+// other faster.
+func sumBF16(b []byte) float64 {
+	var s [4]float64
+	magnitude := func(w uint64) float64 { return float64(math.Float32frombits(uint32(w) << 16 &^ signBit)) }
+	for ; len(b) >= 8; b = b[8:] {
+		w := binary.LittleEndian.Uint64(b)
+		s[0] += magnitude(w)
+		s[1] += magnitude(w >> 16)
+		s[2] += magnitude(w >> 32)
+		s[3] += magnitude(w >> 48)
+	}
+	for ; len(b) >= 2; b = b[2:] {
+		s[0] += magnitude(uint64(binary.LittleEndian.Uint16(b)))
 	}
 	return s[0] + s[1] + (s[2] + s[3])
 }

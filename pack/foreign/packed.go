@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"npack/pack"
 	"npack/pack/safetensors"
@@ -32,7 +33,10 @@ func (x *packed) matrix(m *ternary.Matrix, r0 int, _ known) error {
 		}
 		// Whole words of columns: the last one is filled up with zeros.
 		padded := (x.cols + 7) &^ 7
-		buf, row := make([]byte, (to-from)*x.cols), make([]byte, padded)
+		bytes := byteBufs.Get().(*[]byte)
+		defer byteBufs.Put(bytes)
+		*bytes = slices.Grow((*bytes)[:0], (to-from)*x.cols)[:(to-from)*x.cols]
+		buf, row := *bytes, make([]byte, padded)
 		if _, err := x.t.ReadAt(buf, int64(from)*int64(x.cols)); err != nil {
 			return err
 		}

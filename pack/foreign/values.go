@@ -64,13 +64,18 @@ type values struct {
 // pieceBytes is about how much of the file is read at a time.
 const pieceBytes = 256 << 10
 
+// Buffers of rows that are decoded and of bytes that are read.
+var (
+	floatBufs = sync.Pool{New: func() any { return new([]float32) }}
+	byteBufs  = sync.Pool{New: func() any { return new([]byte) }}
+)
+
 // each decodes rows r0 to r1 on all cores and calls do for them with their
 // number. It returns the first row's error.
 func (x *values) each(r0, r1 int, do func(r int, v []float32) error) error {
-	bufs := sync.Pool{New: func() any { return new([]float32) }}
 	return x.eachRow(r0, r1, func(r int, b []byte) error {
-		v := bufs.Get().(*[]float32)
-		defer bufs.Put(v)
+		v := floatBufs.Get().(*[]float32)
+		defer floatBufs.Put(v)
 		*v = slices.Grow((*v)[:0], x.cols)[:x.cols]
 		x.decode(*v, b)
 		return do(r, *v)
@@ -83,15 +88,14 @@ func (x *values) eachRow(r0, r1 int, do func(r int, b []byte) error) error {
 	if x.order != nil {
 		step = 1
 	}
-	bufs := sync.Pool{New: func() any { return new([]byte) }}
 	return parallel(r1-r0, step, func(from, to int) error {
 		first, last := r0+from, r0+to
 		if x.order != nil {
 			first = x.order(first)
 			last = first + 1
 		}
-		buf := bufs.Get().(*[]byte)
-		defer bufs.Put(buf)
+		buf := byteBufs.Get().(*[]byte)
+		defer byteBufs.Put(buf)
 		*buf = slices.Grow((*buf)[:0], (to-from)*x.rowBytes)
 		b, err := x.load((*buf)[:cap(*buf)], first, last)
 		if err != nil {

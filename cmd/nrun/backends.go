@@ -144,14 +144,14 @@ func (c *chosen) note(x *urfave.Context) {
 // a command may choose its backend more than once.
 var openCards struct {
 	sync.Mutex
-	by map[choice]*card
+	list []*card
 }
 
 // card is a card as a backend.
 type card struct {
 	*gpu.Backend
 	cuda.Card
-	limit int64
+	asked choice // that it was opened for
 }
 
 // openCUDA opens a card and compares its arithmetic with stored results.
@@ -161,31 +161,30 @@ func openCUDA(c choice) (backend.Backend, error) {
 	}
 	openCards.Lock()
 	defer openCards.Unlock()
-	if b, ok := openCards.by[c]; ok {
-		return b, nil
+	for _, b := range openCards.list {
+		if b.asked.device == c.device && b.asked.limit == c.limit {
+			return b, nil
+		}
 	}
-	b, _, err := openCard(c.device, c.limit)
+	b, _, err := openCard(c)
 	if err != nil {
 		return nil, err
 	}
-	if openCards.by == nil {
-		openCards.by = map[choice]*card{}
-	}
-	openCards.by[c] = b
+	openCards.list = append(openCards.list, b)
 	return b, nil
 }
 
 // openCard opens a card that the caller closes.
-func openCard(device int, limit int64) (*card, *cuda.Device, error) {
-	d, err := cuda.Open(device)
+func openCard(c choice) (*card, *cuda.Device, error) {
+	d, err := cuda.Open(c.device)
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := gpu.New("cuda", d, gpu.Options{MemoryLimit: limit})
+	b, err := gpu.New("cuda", d, gpu.Options{MemoryLimit: c.limit})
 	if err != nil {
 		return nil, nil, errors.Join(err, d.Close())
 	}
-	return &card{b, d.Card(), limit}, d, nil
+	return &card{b, d.Card(), c}, d, nil
 }
 
 // Kernels names the processor that the kernels in use are compiled for.

@@ -64,10 +64,10 @@ func cardInfos() (list []cardInfo) {
 	cards, _ := cuda.Cards() // the backend's row says why there are none
 	for _, c := range cards {
 		i := cardInfo{Card: c}
-		if b, d, err := openCard(c.Index, 0); err != nil {
+		if b, d, err := openCard(choice{device: c.Index}); err != nil {
 			i.Why = err.Error()
 		} else {
-			i.Free, i.Usable, i.Why = b.Info().Free, true, "proven here: its arithmetic and a small model's logits equal the stored ones, bit for bit"
+			i.Free, i.Usable, i.Why = b.Info().Free, true, "proven just now: its arithmetic and small models' logits equal the reference's, bit for bit"
 			_ = d.Close()
 		}
 		list = append(list, i)

@@ -183,7 +183,7 @@ func (c *check) test(binary, pattern string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(c.ctx, path, "-test.v", "-test.short", "-test.run", "^Test("+pattern+")$")
+	cmd := exec.CommandContext(c.ctx, path, "-test.v", "-test.run", "^Test("+pattern+")$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("CUDA_VISIBLE_DEVICES=%s", visible(c.Card.Index)))
 	out, err := cmd.CombinedOutput()
 	t := &tests{Command: strings.Join(cmd.Args[1:], " "), Failed: []string{}}

@@ -10,14 +10,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
-	"runtime"
 	"testing"
 
 	"npack/pack/native"
 	"npack/runtime/backend"
 	"npack/ternary"
+	"npack/testdata/numerics"
 	"npack/testdata/story"
 	"npack/testdata/storydraft"
 )
@@ -79,7 +77,7 @@ func Run(t *testing.T, b backend.Backend, prompts int) {
 				Activations, KV string
 				SHA256          [][]string
 			}
-			data, err := os.ReadFile(filepath.Join(stored(), name+".json"))
+			data, err := numerics.Files.ReadFile(name + ".json")
 			if err == nil {
 				err = json.Unmarshal(data, &want)
 			}
@@ -132,12 +130,6 @@ func compare(t *testing.T, in backend.Instance, trs []Trajectory, want [][]strin
 		}
 	}
 	t.Logf("%d positions equal", positions)
-}
-
-// stored is the folder of checksums: testdata/numerics of the source tree.
-func stored() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", "testdata", "numerics")
 }
 
 // Argmax returns the smallest index of the largest value.

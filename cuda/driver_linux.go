@@ -2,7 +2,11 @@
 
 package cuda
 
-import "github.com/ebitengine/purego"
+import (
+	"runtime"
+
+	"github.com/ebitengine/purego"
+)
 
 // libraries is where the driver may be. Some systems keep it outside the dynamic
 // linker's paths: NixOS and, under Windows, WSL.
@@ -10,6 +14,9 @@ var libraries = []string{"libcuda.so.1", "/run/opengl-driver/lib/libcuda.so.1", 
 
 // openLibrary loads the driver. Its error is that of the first place.
 func openLibrary() (h uintptr, err error) {
+	// Why a library cannot be loaded is known to the thread that tried.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	for _, name := range libraries {
 		h, e := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 		if e == nil {

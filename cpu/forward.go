@@ -106,17 +106,19 @@ func (in *instance) layer(l int) error {
 // rows runs a section over n rows of linears, in tasks of [linear].unit rows. With
 // many columns a worker takes more rows at once, which share what is read of them.
 func (in *instance) rows(n int, section func(w *worker, from, to int)) {
-	tasks := n / in.l.unit()
-	grain := in.grain(tasks)
+	tasks, claims := n/in.l.unit(), mostClaims
 	if len(in.pass.batch) > 8 {
-		grain = max(1, tasks/(len(in.pool.workers)*4))
+		claims = 4
 	}
-	in.pool.run(tasks, grain, section)
+	in.pool.run(tasks, in.grain(tasks, claims), section)
 }
 
-// grain is how many of n tasks a worker claims at once: few enough that all end
-// at about the same time.
-func (in *instance) grain(n int) int { return max(1, n/(len(in.pool.workers)*16)) }
+// mostClaims is how often a worker claims tasks, so that all end at about the same
+// time.
+const mostClaims = 16
+
+// grain is how many of n tasks a worker claims at once to claim so many times.
+func (in *instance) grain(n, claims int) int { return max(1, n/(len(in.pool.workers)*claims)) }
 
 // columns runs a section over the columns and returns an error that names name
 // if a value in it was not finite.
@@ -369,7 +371,7 @@ func (in *instance) logits() error {
 	}
 	if len(p.wanted) > 0 {
 		tasks := (in.head.Rows + tableRows - 1) / tableRows
-		in.pool.run(tasks, in.grain(tasks), in.sections.table)
+		in.pool.run(tasks, in.grain(tasks, mostClaims), in.sections.table)
 	}
 	return nil
 }

@@ -69,7 +69,8 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	mem.Buffers += hidden / blockCols * int64(k.int8Bytes(int(o.Activations))) // of the one column that wants logits
 
 	worker := 4 * (max(hidden, q, ffn) + int64(roundUp(shape.dimPad, blockCols)) + 2*chunk*dim) // prepare
-	worker += int64(columns)*2*planes*int64(l.rows)*4 + int64(l.scratch(columns))               // reserve
+	together := min(columns, mostTogether)
+	worker += int64(together)*2*planes*int64(l.rows)*4 + int64(l.scratch(together)) // reserve
 	mem.Buffers += int64(max(o.Threads, 1)) * (worker + int64(unsafe.Sizeof(scratch{})))
 
 	positions := int64(roundUp(context, step))

@@ -18,7 +18,7 @@ func TestPlan(t *testing.T) {
 			{Threads: 1}, {Threads: 3, Activations: backend.Int8, KV: backend.KVF32}, {Threads: 2, Activations: backend.Int16, KV: backend.KVInt8},
 		} {
 			m := ternarytest.Model(n.Spec)
-			const columns = 40
+			const columns = 80 // more than meet a tile together
 			length := min(300, m.MaxPosition) / columns * columns
 			var b Backend
 			mem := b.Plan(m, o, length, columns)

@@ -33,7 +33,7 @@ type scratch struct {
 	keys  []float32 // [chunk*dimPad]
 	vals  []float32 // [chunk*dimPad]
 	p     []float32 // [heads that share keys][chunk]: scores, then weights
-	sums  []int32   // [columns][2][P][R]
+	sums  []int32   // [columns that meet a tile together][2][P][R]
 	many  []byte    // what linear.many needs
 	dots  [tableRows]int64
 }

@@ -72,9 +72,10 @@ device-check: ## everything about the card of this machine, into dist/device-che
 	cp internal/devicecheck/run.sh dist/device-check/
 	dist/device-check/run.sh $(CHECK)
 
-# Its module holds the types of Kubernetes, which the programs do not need.
-deploy-check: ## the example manifests, decoded strictly and run
-	$(GO) test -C deploy/_check ./...
+# Its module holds the types of Kubernetes, which the programs do not need. A skip is heard.
+deploy-check: ## the example manifest, decoded strictly and run; the Slurm script, run on a cluster of one node
+	@mkdir -p dist
+	@$(GO) test -C deploy/_check -count 1 -v ./... >dist/deploy-check.txt; code=$$?; grep -E 'SKIP|FAIL|_test.go|^ok' dist/deploy-check.txt; exit $$code
 
 info:
 	@$(GO) version

@@ -1,13 +1,9 @@
-// Package check tests the example manifests beside it with the types of
-// Kubernetes, which know every field, and runs what they say.
 package check
 
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -85,56 +81,20 @@ func slicesIndexEnv(env []corev1.EnvVar, name string) int {
 // on the story model; joins the parts and checks the certificate.
 func TestRun(t *testing.T) {
 	job := readJob(t)
-	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./cmd/nrun", "./cmd/npack")
-	build.Dir = "../.."
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	command := func(program string, args ...string) string {
-		t.Helper()
-		if runtime.GOOS == "windows" {
-			program += ".exe"
-		}
-		cmd := exec.Command(filepath.Join(dir, program), args...)
-		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %q: %v: %s", program, args, err, out)
-		}
-		return string(out)
-	}
-	pack, parts := filepath.Join(dir, "pack"), filepath.Join(dir, "parts")
-	for _, d := range []string{pack, parts} {
-		if err := os.Mkdir(d, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"story.bin", "story.tv4z", "tokenizer.json", "tokenizer_config.json", "config.json"} {
-		data, err := os.ReadFile(filepath.Join("../../testdata/story", name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(pack, name), data, 0o666)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	command("npack", "manifest", "-q", pack)
+	s := newStory(t)
 	var files []string
 	for i := range *job.Spec.Completions {
 		var args []string
 		for _, a := range job.Spec.Template.Spec.Containers[0].Args {
 			a = strings.ReplaceAll(a, "$(JOB_COMPLETION_INDEX)", fmt.Sprint(i))
-			args = append(args, strings.NewReplacer("/pack", pack, "/parts", parts).Replace(a))
+			args = append(args, strings.NewReplacer("/pack", s.pack, "/parts", s.parts).Replace(a))
 		}
-		command("nrun", append(args, "--steps=4")...) // as many as prove the manifest
-		files = append(files, filepath.Join(parts, fmt.Sprintf("part-%d.json", i)))
+		s.run("nrun", append(args, "--steps=4")...) // as many as prove the manifest
+		files = append(files, filepath.Join(s.parts, fmt.Sprintf("part-%d.json", i)))
 	}
-	cert := filepath.Join(pack, "certificate.json")
-	out := command("nrun", append([]string{"certify", "merge", "-o", cert}, files...)...)
-	if !strings.Contains(out, "certified: 116 positions compared, 0 divergences") { // 29 prompts of 4 tokens
+	out := s.run("nrun", append([]string{"certify", "merge", "-o", s.certificate}, files...)...)
+	if !strings.Contains(out, certified) {
 		t.Error(out)
 	}
-	command("npack", "verify", "--certificate", cert, pack)
+	s.run("npack", "verify", "--certificate", s.certificate, s.pack)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
+
+	"npack/pack"
 )
 
 // ahead is an output that is written, and hashed if asked, beside the work of
@@ -116,6 +118,9 @@ func (a *ahead) Seek(off int64, whence int) (int64, error) {
 	}
 	return at, err
 }
+
+// pin is what was written, if it was hashed.
+func (a *ahead) pin() pack.Pin { return pack.Pin{Bytes: a.end, SHA256: a.sha256} }
 
 func (a *ahead) flush() error {
 	a.pieces <- nil

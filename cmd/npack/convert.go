@@ -277,7 +277,7 @@ func (x *conversion) compare(c *urfave.Context, src formats.Source) error {
 		return nil
 	}
 	if x.SHA256 == "" {
-		return d.CheckTensors()
+		return d.CheckTensors(c.Context)
 	}
 	sum, n, ok := d.Container()
 	switch {
@@ -287,14 +287,21 @@ func (x *conversion) compare(c *urfave.Context, src formats.Source) error {
 	case strings.EqualFold(sum, x.SHA256) && n == x.OutBytes:
 		x.Container = "identical"
 	default:
-		if err := d.CheckTensors(); err != nil {
+		if err := d.CheckTensors(c.Context); err != nil {
 			return err
 		}
-		return &pack.Error{Kind: pack.ErrNotEqual, File: x.File, Place: "the container's sha256", Offset: -1,
-			Found: fmt.Sprintf("the container has %d bytes and sha256 %s", x.OutBytes, x.SHA256), Expected: fmt.Sprintf("%d and %s", n, sum),
-			Hint: "the file is damaged, or was changed by another program: fetch it again"}
+		return otherContainer(x.File, pack.Pin{Bytes: x.OutBytes, SHA256: x.SHA256}, pack.Pin{Bytes: n, SHA256: sum})
 	}
 	return nil
+}
+
+// otherContainer is the error about a file that gives back another container
+// than it says it was made of.
+func otherContainer(file string, got, want pack.Pin) *pack.Error {
+	return &pack.Error{Kind: pack.ErrNotEqual, File: file, Place: "the container's sha256", Offset: -1,
+		Found:    fmt.Sprintf("the container has %d bytes and sha256 %s", got.Bytes, got.SHA256),
+		Expected: fmt.Sprintf("%d and %s, of which the file was made", want.Bytes, want.SHA256),
+		Hint:     "the file is damaged, or was changed by another program: fetch it again"}
 }
 
 func (x *conversion) print(w io.Writer) {

@@ -20,6 +20,7 @@ import (
 	"npack/pack/coded"
 	"npack/pack/foreign"
 	"npack/pack/native"
+	"npack/pack/rows"
 	"npack/ternary"
 )
 
@@ -274,9 +275,9 @@ func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writ
 	case strings.EqualFold(sum, o.sha256) && n == o.end:
 		x.Exported = "identical"
 	default:
-		return &pack.Error{Kind: pack.ErrNotEqual, File: x.File, Place: "npack.container.sha256", Offset: -1,
-			Found: fmt.Sprintf("the container has %d bytes and sha256 %s", o.end, o.sha256), Expected: fmt.Sprintf("%d and %s, of which the model was exported", n, sum),
-			Hint: "the model was changed since; to import it as it is now remove npack-rows.safetensors"}
+		e := otherContainer(x.File, o.pin(), pack.Pin{Bytes: n, SHA256: sum})
+		e.Hint = "the model was changed since it was exported; to import it as it is now remove " + rows.Name
+		return e
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"math"
@@ -325,11 +324,11 @@ func (s *stocking) write(r *stockResult, src formats.Source) error {
 	if err != nil {
 		return err
 	}
-	h := sha256.New()
-	if err := ternary.Guard(func() error { return native.Write(h, s.m) }); err != nil {
+	container, err := native.Digest(s.c.Context, s.m)
+	if err != nil {
 		return err
 	}
-	kv = append(kv, gguf.KV{Key: "npack.stock.container_sha256", Value: gguf.String(fmt.Sprintf("%x", h.Sum(nil)))})
+	kv = append(kv, gguf.KV{Key: "npack.stock.container_sha256", Value: gguf.String(container.SHA256)})
 	if r.Bytes, err = stock.Size(kv, r.tensors); err != nil {
 		return err
 	}

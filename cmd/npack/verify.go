@@ -184,7 +184,7 @@ func (v *verification) derived(c *urfave.Context, d formats.Derived) error {
 		v.note(statusWarning, "container", "the file does not say which one it was made of")
 		return nil
 	}
-	if err := d.CheckTensors(); err != nil {
+	if err := d.CheckTensors(c.Context); err != nil {
 		v.note(statusFailed, "digests", "")
 		return err
 	}
@@ -199,8 +199,7 @@ func (v *verification) derived(c *urfave.Context, d formats.Derived) error {
 	}
 	if h.end != n || !strings.EqualFold(h.sha256, sum) {
 		v.note(statusFailed, "container", "")
-		return &pack.Error{Kind: pack.ErrNotEqual, File: v.File, Place: "the container's sha256", Offset: -1, Found: fmt.Sprintf("the container has %d bytes and sha256 %s", h.end, h.sha256),
-			Expected: fmt.Sprintf("%d and %s", n, sum), Hint: "the file is damaged, or was changed by another program: fetch it again"}
+		return otherContainer(v.File, h.pin(), pack.Pin{Bytes: n, SHA256: sum})
 	}
 	v.note(statusOK, "container", "the one that the file was made of comes back, sha256 "+sum)
 	return nil

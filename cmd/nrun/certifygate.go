@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -357,18 +356,17 @@ func (g *gate) container(src formats.Source, f form) (string, error) {
 			return "", nil
 		}
 	}
-	h := sha256.New()
-	if err := ternary.Guard(func() error { return native.Write(h, src.Model()) }); err != nil {
+	got, err := native.Digest(g.Context.Context, src.Model())
+	if err != nil {
 		return "", err
 	}
-	sum := fmt.Sprintf("%x", h.Sum(nil))
 	if g.forms[0].format != "native" {
-		return sum, nil
+		return got.SHA256, nil
 	}
 	want, err := g.pin(g.forms[0].name)
-	if err == nil && !strings.EqualFold(want.SHA256, sum) {
-		g.fail(&pack.Error{Kind: pack.ErrNotEqual, File: src.Name(), Offset: -1, Found: "the container in it has sha256 " + sum,
+	if err == nil && !strings.EqualFold(want.SHA256, got.SHA256) {
+		g.fail(&pack.Error{Kind: pack.ErrNotEqual, File: src.Name(), Offset: -1, Found: "the container in it has sha256 " + got.SHA256,
 			Expected: fmt.Sprintf("%s, that of %q", want.SHA256, g.forms[0].name), Hint: "make it again of the container"})
 	}
-	return sum, err
+	return got.SHA256, err
 }

@@ -3,6 +3,7 @@
 package formats
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -63,8 +64,9 @@ type Derived interface {
 	// Container returns the sha256, in hex, and the length in bytes of that
 	// container; ok is false if the file does not say.
 	Container() (sha256 string, bytes int64, ok bool)
-	// CheckTensors compares the data with what the file says of it.
-	CheckTensors() error
+	// CheckTensors compares the data with what the file says of it, until ctx
+	// ends.
+	CheckTensors(ctx context.Context) error
 	// Length is the bytes of all files; Size is the container's.
 	Length() int64
 }

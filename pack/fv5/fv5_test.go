@@ -119,7 +119,7 @@ func roundTrip(t *testing.T, m *ternary.Model) *fv5.File {
 	if !ok || sum != fmt.Sprintf("%x", sha256.Sum256(want)) || n != int64(len(want)) || f.Size() != n {
 		t.Errorf("container %s of %d bytes, %v", sum, n, ok)
 	}
-	if err := f.CheckTensors(); err != nil {
+	if err := f.CheckTensors(t.Context()); err != nil {
 		t.Error(err)
 	}
 	ctx := context.Background()
@@ -351,7 +351,7 @@ func TestForeign(t *testing.T) {
 	if !bytes.Equal(container(t, f.Model()), container(t, m)) {
 		t.Error("another container")
 	}
-	if err := f.CheckTensors(); err != nil {
+	if err := f.CheckTensors(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if tok, err := f.Tokenizer(); tok != nil || err != nil {

@@ -192,12 +192,12 @@ func TestPlaces(t *testing.T) {
 		_, err = f.Model().Survey(context.Background(), ternary.WalkOptions{})
 		check(f.Place(err))
 		check(f.Place(native.Write(io.Discard, f.Model())))
-		if err := f.CheckTensors(); !errors.Is(err, pack.ErrCorrupt) || !strings.Contains(err.Error(), "sha256") {
+		if err := f.CheckTensors(t.Context()); !errors.Is(err, pack.ErrCorrupt) || !strings.Contains(err.Error(), "sha256") {
 			t.Errorf("%s: the digest holds: %v", name, err)
 		}
 	}
 	f = open(t, edit(t, good, set("npack.tensor.sha256", gguf.Strings([]string{"x"}))))
-	if err := f.CheckTensors(); !errors.Is(err, pack.ErrCorrupt) {
+	if err := f.CheckTensors(t.Context()); !errors.Is(err, pack.ErrCorrupt) {
 		t.Errorf("one digest: %v", err)
 	}
 }
@@ -250,7 +250,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("a container of %d bytes of a file of %d", n, len(b))
 		}
 		_, _ = x.Tokenizer()
-		_ = x.CheckTensors()
+		_ = x.CheckTensors(t.Context())
 		if x.Model().Validate() != nil {
 			return
 		}

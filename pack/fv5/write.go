@@ -2,6 +2,7 @@ package fv5
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -12,7 +13,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"unsafe"
 
 	"npack/gguf"
@@ -108,7 +108,7 @@ type export struct {
 	fixed []gguf.KV
 
 	// What only reading the model tells.
-	container [sha256.Size]byte
+	container string              // its sha256 in hex
 	digests   [][sha256.Size]byte // of parts
 	extra     extra
 }
@@ -125,7 +125,7 @@ func newExport(m *ternary.Model, o Options) (*export, error) {
 	if err := m.CheckShapes(); err != nil {
 		return nil, err
 	}
-	x := &export{m: m, o: o, extra: extra{}}
+	x := &export{m: m, o: o, container: strings.Repeat("0", 2*sha256.Size), extra: extra{}}
 	i := 0
 	for t := range m.Tensors() {
 		p := part{t: t, index: i, Tensor: gguf.Tensor{Name: t.Name + ".weight"}}
@@ -215,7 +215,7 @@ func (x *export) header() (*gguf.Header, error) {
 		names[i] = hex.EncodeToString(d[:])
 	}
 	h := &gguf.Header{Metadata: append(slices.Clone(x.fixed),
-		gguf.KV{Key: keySHA256, Value: gguf.String(hex.EncodeToString(x.container[:]))},
+		gguf.KV{Key: keySHA256, Value: gguf.String(x.container)},
 		gguf.KV{Key: keyBytes, Value: gguf.Uint64(uint64(native.ModelSize(x.m)))},
 		gguf.KV{Key: keyTensors, Value: gguf.Strings(names)})}
 	if b := x.extra.encode(); b != nil {
@@ -244,9 +244,15 @@ func (x *export) pass(w io.Writer) (same bool, err error) {
 	}
 	before := h.Encode()
 	// The container is hashed beside the writing, which it takes as long as.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	hashed := make(chan error, 1)
-	container := stoppable{Hash: sha256.New()}
-	go func() { hashed <- ternary.Guard(func() error { return native.Write(&container, x.m) }) }()
+	var container pack.Pin
+	go func() {
+		var err error
+		container, err = native.Digest(ctx, x.m)
+		hashed <- err
+	}()
 	g, err := gguf.NewWriter(w, h)
 	if err == nil {
 		err = x.data(g)
@@ -254,31 +260,20 @@ func (x *export) pass(w io.Writer) (same bool, err error) {
 	if err == nil {
 		err = g.Close()
 	}
-	container.stop.Store(err != nil)
+	if err != nil {
+		cancel()
+	}
 	if hashErr := <-hashed; err == nil {
 		err = hashErr
 	}
 	if err != nil {
 		return false, err
 	}
-	container.Sum(x.container[:0])
+	x.container = container.SHA256
 	if h, err = x.header(); err != nil {
 		return false, err
 	}
 	return bytes.Equal(before, h.Encode()), nil
-}
-
-// stoppable is a hash that ends whoever writes to it.
-type stoppable struct {
-	hash.Hash
-	stop atomic.Bool
-}
-
-func (s *stoppable) Write(b []byte) (int, error) {
-	if s.stop.Load() {
-		return 0, errStopped
-	}
-	return s.Hash.Write(b)
 }
 
 // chunk is a piece of a tensor's data on its way out.
@@ -489,7 +484,7 @@ func finite(name, part string, row int, f float32) error {
 // CheckTensors compares the data of every tensor with the digest that the file
 // has for it, in file order, and returns an error about the first that differs.
 // Without digests it returns nil.
-func (f *File) CheckTensors() error {
+func (f *File) CheckTensors(ctx context.Context) error {
 	v, ok := f.g.Value(keyTensors)
 	if !ok {
 		return nil
@@ -503,7 +498,9 @@ func (f *File) CheckTensors() error {
 		for i := range f.g.Tensors {
 			t := &f.g.Tensors[i]
 			h.Reset()
-			f.hash(h, t.Data)
+			if err := f.hash(ctx, h, t.Data); err != nil {
+				return err
+			}
 			if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, want[i]) {
 				return f.damaged(tensor(t.Name), "the data has sha256 "+got, want[i]+", by the metadata", t.FileAt)
 			}
@@ -512,12 +509,16 @@ func (f *File) CheckTensors() error {
 	})
 }
 
-// hash hashes a tensor's data, releasing it as it goes.
-func (f *File) hash(h hash.Hash, data []byte) {
+// hash hashes a tensor's data, releasing it as it goes, until ctx ends.
+func (f *File) hash(ctx context.Context, h hash.Hash, data []byte) error {
 	for b := range slices.Chunk(data, 1<<20) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		h.Write(b)
 		f.g.Release(b)
 	}
+	return nil
 }
 
 // bytesOf returns v's own memory as bytes.

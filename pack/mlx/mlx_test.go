@@ -201,7 +201,7 @@ func TestRoundTrip(t *testing.T) {
 			if digest := sha256.Sum256(want); !ok || sum != hex.EncodeToString(digest[:]) || n != int64(len(want)) || f.Size() != n || f.Length() != p.Bytes {
 				t.Errorf("container %s of %d bytes, %t; files of %d bytes", sum, n, ok, f.Length())
 			}
-			if err := f.CheckTensors(); err != nil {
+			if err := f.CheckTensors(t.Context()); err != nil {
 				t.Error(err)
 			}
 			checkBits(t, dir, tt.bits)
@@ -568,7 +568,7 @@ func TestRefused(t *testing.T) {
 				if err == nil {
 					t.Fatal("accepted")
 				}
-				if f.CheckTensors() == nil && tt.name != "rows' scale" {
+				if f.CheckTensors(t.Context()) == nil && tt.name != "rows' scale" {
 					t.Error("the files are as pinned")
 				}
 				f.Close()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-
 	"path/filepath"
 	"slices"
 
@@ -318,14 +317,14 @@ func (f *File) Close() error {
 }
 
 // CheckTensors compares the files of weights with their pins in pack.json and
-// returns an error about the first that differs.
-func (f *File) CheckTensors() error {
+// returns an error about the first that differs. It ends with ctx.
+func (f *File) CheckTensors(ctx context.Context) error {
 	for _, path := range f.f.Files() {
 		pin, ok := f.rec.Files[filepath.Base(path)]
 		if !ok {
 			continue
 		}
-		got, err := pack.HashFile(context.Background(), path, nil)
+		got, err := pack.HashFile(ctx, path, nil)
 		if err != nil {
 			return err
 		}

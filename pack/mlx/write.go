@@ -3,10 +3,8 @@ package mlx
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	_ "embed"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"io"
 	"math"
@@ -41,11 +39,10 @@ func (p *Plan) Write(ctx context.Context, d *outfile.Dir) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	if err := native.Write(&stopper{h, ctx}, p.m); err != nil {
+	container, err := native.Digest(ctx, p.m)
+	if err != nil {
 		return nil, err
 	}
-	container := pack.Pin{Bytes: native.ModelSize(p.m), SHA256: hex.EncodeToString(h.Sum(nil))}
 	config, err := p.config(side)
 	if err != nil {
 		return nil, err
@@ -72,19 +69,6 @@ func (p *Plan) Write(ctx context.Context, d *outfile.Dir) (*Result, error) {
 	}
 	r := &Result{Files: len(p.files), SHA256: container.SHA256, Tokenizer: side.Tokenizer}
 	return r, p.writeRecord(ctx, d, container)
-}
-
-// stopper ends whoever writes to it when ctx ends.
-type stopper struct {
-	io.Writer
-	ctx context.Context
-}
-
-func (s *stopper) Write(b []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return s.Writer.Write(b)
 }
 
 func (p *Plan) writeRows(ctx context.Context, d *outfile.Dir, container pack.Pin) error {

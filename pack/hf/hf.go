@@ -7,9 +7,7 @@ package hf
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -109,11 +107,11 @@ func Write(ctx context.Context, d *outfile.Dir, m *ternary.Model, o Options) (*R
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	if err := native.Write(&stopper{h, ctx}, m); err != nil {
+	container, err := native.Digest(ctx, m)
+	if err != nil {
 		return nil, err
 	}
-	r := &Result{Bytes: setSize(files), Files: len(files), DType: o.DType.String(), Tokenizer: side.Tokenizer, SHA256: hex.EncodeToString(h.Sum(nil))}
+	r := &Result{Bytes: setSize(files), Files: len(files), DType: o.DType.String(), Tokenizer: side.Tokenizer, SHA256: container.SHA256}
 	if err := d.WriteFile("config.json", config(m, f, o.DType, side)); err != nil {
 		return nil, err
 	}
@@ -130,23 +128,10 @@ func Write(ctx context.Context, d *outfile.Dir, m *ternary.Model, o Options) (*R
 		return nil, err
 	}
 	defer w.Abort()
-	if err := rows.Write(ctx, w, m, r.SHA256, native.ModelSize(m)); err != nil {
+	if err := rows.Write(ctx, w, m, container.SHA256, container.Bytes); err != nil {
 		return nil, err
 	}
 	return r, w.Commit()
-}
-
-// stopper ends whoever writes to it when ctx ends.
-type stopper struct {
-	io.Writer
-	ctx context.Context
-}
-
-func (s *stopper) Write(b []byte) (int, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return s.Writer.Write(b)
 }
 
 // exporter writes the data of all tensors.
@@ -165,7 +150,7 @@ func (x *exporter) write(w io.Writer) error {
 	x.w = bufio.NewWriterSize(w, 1<<20)
 	for t := range x.m.Tensors() {
 		if t.Vector != nil {
-			if err := x.values(t.Vector); err != nil {
+			if err := x.values(t.Name, -1, t.Vector); err != nil {
 				return err
 			}
 			continue
@@ -176,7 +161,7 @@ func (x *exporter) write(w io.Writer) error {
 		if t.Ternary == nil {
 			continue
 		}
-		if err := x.values(t.Ternary.Bias); err != nil {
+		if err := x.values(t.Name, -1, t.Ternary.Bias); err != nil {
 			return err
 		}
 		if x.family == bitNet {
@@ -208,7 +193,7 @@ func (x *exporter) rows(t ternary.Tensor) error {
 				return err
 			}
 			part.Values(v, r)
-			if err := x.values(v); err != nil {
+			if err := x.values(t.Name, r0+r, v); err != nil {
 				return err
 			}
 		}
@@ -249,16 +234,21 @@ func allZero(q []int8) bool {
 	return true
 }
 
-// values writes floats in the type that is asked for.
-func (x *exporter) values(v []float32) error {
+// values writes floats in the type that is asked for: a row of the tensor of that
+// name, or all of a vector if row is -1. It refuses those that the type does not
+// hold.
+func (x *exporter) values(name string, row int, v []float32) error {
 	if err := x.ctx.Err(); err != nil {
 		return err
 	}
 	x.buf = x.buf[:0]
-	for _, f := range v {
+	for i, f := range v {
 		bits := math.Float32bits(f)
 		if x.o.DType == safetensors.BF16 {
 			b := bits + 0x7fff + bits>>16&1 // to nearest, ties to even
+			if b&0x7f800000 == 0x7f800000 {
+				return tooLarge(name, row, i, f)
+			}
 			x.buf = binary.LittleEndian.AppendUint16(x.buf, uint16(b>>16))
 			if bits&0xffff != 0 {
 				x.off(f, math.Float32frombits(b&^0xffff))
@@ -272,6 +262,18 @@ func (x *exporter) values(v []float32) error {
 		x.o.Progress(x.done, x.total)
 	}
 	return err
+}
+
+// infiniteBF16 is the least number that BF16 rounds to infinity.
+const infiniteBF16 = 0x1.ffp127
+
+// tooLarge is the error about a weight that BF16 rounds to infinity.
+func tooLarge(name string, row, i int, f float32) error {
+	place := fmt.Sprintf("tensor %q: value %d", name, i)
+	if row >= 0 {
+		place = fmt.Sprintf("tensor %q: row %d, column %d", name, row, i)
+	}
+	return &pack.Error{Kind: pack.ErrUnsupported, Place: place, Offset: -1, Found: fmt.Sprintf("%v, which BF16 rounds to infinity", f), Expected: fmt.Sprintf("less than %v", float32(infiniteBF16)), Hint: "F32 holds all weights"}
 }
 
 func (x *exporter) off(want, got float32) {

@@ -51,6 +51,18 @@ func write(t testing.TB, m *ternary.Model, o hf.Options) (string, *hf.Result) {
 	return path, r
 }
 
+// refusal returns the error of exporting m.
+func refusal(t *testing.T, m *ternary.Model, o hf.Options) error {
+	t.Helper()
+	d, err := outfile.CreateDir(filepath.Join(t.TempDir(), "hf"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Abort()
+	_, err = hf.Write(t.Context(), d, m, o)
+	return err
+}
+
 // Every weight is in the files under the name that transformers has for it, and
 // config.json says the geometry: all topologies, in one file and in several.
 func TestWrite(t *testing.T) {
@@ -66,14 +78,10 @@ func TestWrite(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 				f, err := safetensors.Open(dir)
-				if err == nil {
-					defer f.Close()
-				}
-				if errors.Is(err, pack.ErrNotModel) { // the rows' file lies beside
-					t.Fatal(err)
-				} else if err != nil {
+				if err != nil {
 					t.Fatal(err)
 				}
+				defer f.Close()
 				if used := checkTensors(t, f, m); used != len(f.Tensors) {
 					t.Errorf("%d tensors, the model has %d", len(f.Tensors), used)
 				}
@@ -196,6 +204,34 @@ func TestBF16(t *testing.T) {
 	}
 }
 
+// BF16 refuses what it rounds to infinity, and nothing smaller.
+func TestBF16Infinite(t *testing.T) {
+	const least = 0x1.ffp127
+	most := math.Nextafter32(least, 0)
+	for _, tt := range []struct {
+		name string
+		set  func(m *ternary.Model, v float32)
+		text string
+	}{
+		{"norm", func(m *ternary.Model, v float32) { m.FinalNorm[3] = -v }, `tensor "output_norm": value 3: -3.3961775e+38`},
+		{"matrix", func(m *ternary.Model, v float32) { m.Layers[0].Q.SHi[5] = v }, `tensor "blk.0.attn_q": row 5, column `},
+		{"bias", func(m *ternary.Model, v float32) { m.Layers[1].V.Bias[7] = v }, `tensor "blk.1.attn_v": value 7: 3.3961775e+38`},
+	} {
+		m := ternarytest.Model(ternarytest.All()[4].Spec)
+		tt.set(m, least)
+		if err := refusal(t, m, hf.Options{DType: safetensors.BF16}); !errors.Is(err, pack.ErrUnsupported) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if _, r := write(t, m, hf.Options{DType: safetensors.F32}); !r.Exact {
+			t.Errorf("%s: F32 is not exact", tt.name)
+		}
+		tt.set(m, most)
+		if _, r := write(t, m, hf.Options{DType: safetensors.BF16}); r.LargestError > 1.0/256 {
+			t.Errorf("%s: error %g", tt.name, r.LargestError)
+		}
+	}
+}
+
 // Ids come from the files beside the model, which are copied as they are.
 func TestSide(t *testing.T) {
 	m := ternarytest.Model(ternarytest.All()[0].Spec)
@@ -221,14 +257,9 @@ func TestSide(t *testing.T) {
 	}
 	for _, bad := range []string{`{"eos_token_id":96}`, `{"eos_token_id":-1}`, `{"bos_token_id":"x"}`, `{"eos_token_id":[1,1.5]}`, `{`} {
 		put("config.json", bad)
-		d, err := outfile.CreateDir(filepath.Join(t.TempDir(), "hf"), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := hf.Write(t.Context(), d, m, hf.Options{DType: safetensors.F32, Side: from}); !errors.Is(err, pack.ErrCorrupt) {
+		if err := refusal(t, m, hf.Options{DType: safetensors.F32, Side: from}); !errors.Is(err, pack.ErrCorrupt) {
 			t.Errorf("%s: %v", bad, err)
 		}
-		d.Abort()
 	}
 }
 
@@ -251,14 +282,9 @@ func TestRefused(t *testing.T) {
 		"zero table": {edited(0, func(m *ternary.Model) { m.Head.Scale[6] = 0 }), "row 6"},
 		"infinite":   {edited(0, func(m *ternary.Model) { m.Layers[0].Q.SHi[5] = float32(math.Inf(1)) }), "row 5"},
 	} {
-		d, err := outfile.CreateDir(filepath.Join(t.TempDir(), "hf"), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := hf.Write(t.Context(), d, tt.m, hf.Options{DType: safetensors.F32}); err == nil || !strings.Contains(err.Error(), tt.text) {
+		if err := refusal(t, tt.m, hf.Options{DType: safetensors.F32}); err == nil || !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: %v", name, err)
 		}
-		d.Abort()
 	}
 }
 

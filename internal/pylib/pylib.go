@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"npack/internal/dense"
+	"npack/runtime/backend"
+	"npack/runtime/reference"
 	"npack/ternary"
 )
 
@@ -103,25 +105,22 @@ func (w *exact) Rows(dst []float32, name string, r0, r1 int) error {
 	return nil
 }
 
-// Greedy lets m continue n prompts for some steps in float64 and returns the path
-// of a file like trajectories.json of the outcome.
+// Greedy lets m continue n prompts for some steps and returns the path of a file
+// like trajectories.json of the outcome: in float64, or with the reference backend
+// where the model is BitNet, which its 8-bit activations define.
 func Greedy(t testing.TB, m *ternary.Model, n, steps int) string {
 	t.Helper()
-	w := Exact(m)
+	choose := exactly(t, m)
+	if m.Arch == ternary.BitNet {
+		choose = referenced(t, m)
+	}
 	s := Stored{make([]Trajectory, n)}
 	for i := range s.Trajectories {
 		x := &s.Trajectories[i]
 		for k := range 4 {
 			x.Prompt = append(x.Prompt, int32((7*i+5*k+i*k)%m.Vocab))
 		}
-		for range steps {
-			tokens := slices.Concat(x.Prompt, x.IDs)
-			scores, err := dense.Run(t.Context(), w, []dense.Text{{Tokens: tokens, From: len(tokens) - 1, Next: []int32{0}}}, func(_, _ int64) {})
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.IDs, x.Margins = append(x.IDs, scores[0][0].Best), append(x.Margins, scores[0][0].Margin)
-		}
+		x.IDs, x.Margins = choose(x.Prompt, steps)
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -132,6 +131,64 @@ func Greedy(t testing.TB, m *ternary.Model, n, steps int) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// chooser returns the tokens that a model puts behind a prompt, with their margins.
+type chooser func(prompt []int32, steps int) (ids []int32, margins []float64)
+
+func exactly(t testing.TB, m *ternary.Model) chooser {
+	w := Exact(m)
+	return func(prompt []int32, steps int) (ids []int32, margins []float64) {
+		for range steps {
+			tokens := slices.Concat(prompt, ids)
+			scores, err := dense.Run(t.Context(), w, []dense.Text{{Tokens: tokens, From: len(tokens) - 1, Next: []int32{0}}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids, margins = append(ids, scores[0][0].Best), append(margins, scores[0][0].Margin)
+		}
+		return ids, margins
+	}
+}
+
+func referenced(t testing.TB, m *ternary.Model) chooser {
+	in, err := reference.Backend{}.Load(t.Context(), m, backend.Options{KV: backend.KVF32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	return func(prompt []int32, steps int) (ids []int32, margins []float64) {
+		ids, margins, _ = Continue(t, in, prompt, steps)
+		return ids, margins
+	}
+}
+
+// Continue lets in choose n tokens behind the prompt. It returns them, by how much
+// their logits are above the second-largest, and the logits that chose the last.
+func Continue(t testing.TB, in backend.Instance, prompt []int32, n int) (ids []int32, margins []float64, logits []float32) {
+	t.Helper()
+	seq, err := in.NewSequence(len(prompt) + n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seq.Close()
+	logits = make([]float32, in.Config().Vocab)
+	for next := prompt; len(ids) < n; next = ids[len(ids)-1:] {
+		run := backend.Run{Seq: seq, Tokens: next, Want: []int{len(next) - 1}, Logits: logits}
+		if err := in.Forward(t.Context(), []backend.Run{run}); err != nil {
+			t.Fatal(err)
+		}
+		best, second := 0, math.Inf(-1)
+		for i, x := range logits[1:] {
+			if x > logits[best] {
+				best, second = i+1, float64(logits[best])
+			} else {
+				second = max(second, float64(x))
+			}
+		}
+		ids, margins = append(ids, int32(best)), append(margins, float64(logits[best])-second)
+	}
+	return ids, margins, logits
 }
 
 // Load is how much is decoded of each file.

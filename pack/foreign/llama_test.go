@@ -12,6 +12,7 @@ import (
 
 	"npack/cpu"
 	"npack/gguf"
+	"npack/internal/pylib"
 	"npack/internal/tokens"
 	"npack/pack/fv5"
 	"npack/runtime/backend"
@@ -88,7 +89,7 @@ func TestLlamaAgrees(t *testing.T) {
 		}
 		var runs []trajectory
 		for _, prompt := range [][]int32{{5, 900, 17, 2222}, {4000, 1}, {77, 3000, 12, 1, 2048, 640, 31}} {
-			ids, _ := greedy(t, in, prompt, 24)
+			ids, _, _ := pylib.Continue(t, in, prompt, 24)
 			runs = append(runs, trajectory{prompt, ids})
 		}
 		in.Close()

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"npack/cpu"
+	"npack/internal/pylib"
 	"npack/runtime/backend"
 	"npack/runtime/reference"
 	"npack/ternary"
@@ -76,7 +77,7 @@ func compareLibrary(t *testing.T, dir string) {
 					t.Fatal(err)
 				}
 				for i, r := range runs {
-					tokens, logits := greedy(t, in, r.Prompt, len(r.Tokens))
+					tokens, _, logits := pylib.Continue(t, in, r.Prompt, len(r.Tokens))
 					if fmt.Sprint(tokens) != fmt.Sprint(r.Tokens) {
 						t.Errorf("prompt %d: tokens %v, the library's are %v", i, tokens, r.Tokens)
 						continue
@@ -97,33 +98,6 @@ func compareLibrary(t *testing.T, dir string) {
 			}
 		})
 	}
-}
-
-// greedy returns n tokens behind the prompt and the logits of the last.
-func greedy(t *testing.T, in backend.Instance, prompt []int32, n int) (tokens []int32, logits []float32) {
-	t.Helper()
-	seq, err := in.NewSequence(len(prompt) + n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seq.Close()
-	next := prompt
-	for range n {
-		logits = make([]float32, in.Config().Vocab)
-		run := backend.Run{Seq: seq, Tokens: next, Want: []int{len(next) - 1}, Logits: logits}
-		if err := in.Forward(context.Background(), []backend.Run{run}); err != nil {
-			t.Fatal(err)
-		}
-		best := 0
-		for i, x := range logits {
-			if x > logits[best] {
-				best = i
-			}
-		}
-		tokens = append(tokens, int32(best))
-		next = tokens[len(tokens)-1:]
-	}
-	return tokens, logits
 }
 
 // TestTrainedWeights compares what we make of weights as trained with what the

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 avxvnni fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -121,7 +121,11 @@ arm64:
 	GOARCH=arm64 $(GO) test -short -exec 'qemu-aarch64-static -cpu cortex-a53' -run '/^neon$$' -skip '^Test(SimulationBits|NoAllocations|Plan|Soak)$$' ./cpu
 
 avx512: ## the AVX-512 kernels' tests, on an emulated processor where this one lacks them
-	cpu/_bochs/run.sh
+	cpu/_bochs/run.sh avx512vnni
+
+avxvnni: ## the same for the AVX-VNNI kernels, whose encoded instructions are compared with an assembler's
+	$(GO) test -C cpu/_asm ./avxvnni
+	cpu/_bochs/run.sh avxvnni
 
 fork-check: build ## llama.cpp with our two types, built from source (minutes) and decoding the story model
 	@mkdir -p dist

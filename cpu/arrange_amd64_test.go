@@ -16,6 +16,7 @@ func TestArrangeTiles(t *testing.T) {
 	type arrangement = func(dst []byte, part *ternary.Matrix, row, R, blocks int) bool
 	for name, a := range map[string]struct{ tiles, definition arrangement }{
 		"codes": {arrangeTiles, arrangeCodes}, "bits": {arrangeBitTiles, arrangeBits},
+		"groups": {arrangeGroupTiles, arrangeGroups},
 	} {
 		for kind, weight := range weightKinds {
 			for _, cols := range []int{256, 512, 1024, 2304} {
@@ -77,7 +78,7 @@ func BenchmarkArrange(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		f    func(dst []byte, part *ternary.Matrix, row, R, blocks int) bool
-	}{{"codes", arrangeCodes}, {"tiles", arrangeTiles}, {"bits", arrangeBits}, {"bit tiles", arrangeBitTiles}} {
+	}{{"codes", arrangeCodes}, {"tiles", arrangeTiles}, {"bits", arrangeBits}, {"bit tiles", arrangeBitTiles}, {"groups", arrangeGroups}, {"group tiles", arrangeGroupTiles}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(dst)))
 			for b.Loop() {

@@ -53,7 +53,7 @@ func TestTables(t *testing.T) {
 // avo takes registers of AVX-512 when it runs out of others, and says nothing.
 func TestRegistersAVX2(t *testing.T) {
 	wide := regexp.MustCompile(`(?m)^.*\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b.*$`)
-	for _, name := range []string{"avx2_amd64.s", "avx2_vectors_amd64.s", "arrange_amd64.s"} {
+	for _, name := range []string{"avx2_amd64.s", "avx2_vectors_amd64.s", "arrange_amd64.s", "avxvnni_amd64.s"} {
 		code, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

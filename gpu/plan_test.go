@@ -10,26 +10,8 @@ import (
 	"npack/gpu/gputest"
 	"npack/runtime/backend"
 	"npack/runtime/engine"
-	"npack/ternary"
 	"npack/ternary/ternarytest"
 )
-
-// Published geometries.
-var (
-	qwen8b = ternary.Config{Arch: ternary.Qwen3, Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, RotaryDims: 128,
-		Intermediate: 12288, Vocab: 151936, MaxPosition: 40960, RMSEps: 1e-6, RopeTheta: 1e6}
-	qwen06b = ternary.Config{Arch: ternary.Qwen3, Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, RotaryDims: 128,
-		Intermediate: 3072, Vocab: 151936, MaxPosition: 40960, RMSEps: 1e-6, RopeTheta: 1e6, Tied: true}
-)
-
-// geometry returns a model of c without weights: all that a plan looks at.
-func geometry(c ternary.Config) *ternary.Model {
-	m := &ternary.Model{Config: c, Layers: make([]ternary.Layer, c.Layers)}
-	if !c.Tied {
-		m.Embed = &ternary.Int8Matrix{}
-	}
-	return m
-}
 
 func unproven(t testing.TB, d gpu.Device, limit int64) *gpu.Backend {
 	t.Helper()
@@ -47,9 +29,8 @@ func total(m backend.Memory) int64 { return m.Weights + m.Cache + m.Buffers }
 func TestPlan8B(t *testing.T) {
 	const gib = 1 << 30
 	b := unproven(t, gputest.New(89), 0)
-	large := b.Plan(geometry(qwen8b), backend.Options{}, 4096, engine.ChunkOf(b))
-	small := b.Plan(geometry(qwen06b), backend.Options{}, 4096, engine.ChunkOf(b))
-	t.Logf("8B: %.3f GiB, %+v\n0.6B: %.3f GiB, %+v", float64(total(large))/gib, large, float64(total(small))/gib, small)
+	large := b.Plan(ternarytest.Outline(ternarytest.Qwen8B()), backend.Options{}, 4096, engine.ChunkOf(b))
+	small := b.Plan(ternarytest.Outline(ternarytest.Qwen06B()), backend.Options{}, 4096, engine.ChunkOf(b))
 	if got := total(large); got > 47*gib/10 {
 		t.Errorf("8B: %d bytes", got)
 	}

@@ -9,30 +9,14 @@ import (
 	"npack/internal/cli"
 	"npack/pack"
 	"npack/runtime/backend"
-	"npack/ternary"
+	"npack/ternary/ternarytest"
 )
-
-// published8B is the geometry of the 8B model, without weights.
-func published8B() *ternary.Model {
-	c := ternary.Config{Arch: ternary.Qwen3, Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, RotaryDims: 128,
-		Intermediate: 12288, Vocab: 151936, MaxPosition: 40960}
-	table := ternary.Int8Matrix{Rows: c.Vocab, Cols: c.Hidden, Stride: c.Hidden}
-	m := &ternary.Model{Config: c, Embed: &table, Head: table, Release: func([]byte) {}}
-	shapes := c.LinearShapes()
-	for range c.Layers {
-		var l ternary.Layer
-		for j, w := range l.Linears() {
-			*w = ternary.Matrix{Rows: shapes[j].Rows, Cols: shapes[j].Cols, Stride: shapes[j].Cols / 8}
-		}
-		m.Layers = append(m.Layers, l)
-	}
-	return m
-}
 
 // TestWindow: case A-19. Without -c the context fits; with -c it fits or is
 // refused with the largest that does.
 func TestWindow(t *testing.T) {
-	m := published8B()
+	m := ternarytest.Outline(ternarytest.Qwen8B())
+	m.Release = func([]byte) {} // its pages can be given back
 	limit := func(bytes int64) func(*need) {
 		return func(n *need) { n.limit, n.program = bytes, 20e6; n.within() }
 	}

@@ -16,7 +16,7 @@ import (
 	"npack/gpu/kernels"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/sass.json")
+var update = flag.Bool("update", false, "rewrite testdata/sass.json, or the tables of docs/gpu.md")
 
 // TestReproduced builds the PTX texts from kernels.k and compares them with those
 // committed.
@@ -64,6 +64,18 @@ type sass struct {
 	Loop         int `json:",omitempty"` // instructions of the loop that has these: of a tile of weights, in tern_bits of two
 }
 
+// readSASS returns testdata/sass.json: kernels by processor.
+func readSASS(t testing.TB) (list map[string]map[string]sass) {
+	golden, err := os.ReadFile("testdata/sass.json")
+	if err == nil {
+		err = json.Unmarshal(golden, &list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
 var (
 	ptxasEntry = regexp.MustCompile(`(?s)Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers`)
 	sassText   = regexp.MustCompile(`\.text\.(\w+):`)
@@ -77,14 +89,7 @@ var (
 // the use of matrix units is held against testdata/sass.json.
 func TestAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas")
-	want := map[string]map[string]sass{}
-	golden, err := os.ReadFile("testdata/sass.json")
-	if err == nil {
-		err = json.Unmarshal(golden, &want)
-	}
-	if err != nil && !*update {
-		t.Fatal(err)
-	}
+	want := readSASS(t)
 	got := map[string]map[string]sass{}
 	for _, arch := range []int{70, 75, 80, 86, 87, 89, 90, 100, 103, 120} {
 		if testing.Short() && arch != 75 && arch != 89 && arch != 90 {

@@ -22,6 +22,7 @@ import (
 	"npack/pack/native"
 	"npack/pack/safetensors"
 	"npack/ternary"
+	"npack/ternary/ternarytest"
 )
 
 // geometry is a published model with the size of its container in bytes.
@@ -31,14 +32,7 @@ type geometry struct {
 	ternary.Config
 }
 
-var geometries = []geometry{
-	{"8b", 3_875_404_812, ternary.Config{
-		Arch: ternary.Qwen3, Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, RotaryDims: 128,
-		Intermediate: 12288, Vocab: 151936, MaxPosition: 40960, RMSEps: 1e-6, RopeTheta: 1e6}},
-	{"0.6b", 327_719_836, ternary.Config{
-		Arch: ternary.Qwen3, Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, RotaryDims: 128,
-		Intermediate: 3072, Vocab: 151936, MaxPosition: 40960, RMSEps: 1e-6, RopeTheta: 1e6, Tied: true}},
-}
+var geometries = []geometry{{"8b", 3_875_404_812, ternarytest.Qwen8B()}, {"0.6b", 327_719_836, ternarytest.Qwen06B()}}
 
 func main() {
 	name := flag.String("model", "8b", "geometry: 8b, 0.6b or bitnet-2b, a Hugging Face directory")

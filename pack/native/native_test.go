@@ -232,8 +232,8 @@ func TestPublishedSizes(t *testing.T) {
 		c    ternary.Config
 		want int64
 	}{
-		"8B":   {ternary.Config{Arch: ternary.Qwen3, Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, Intermediate: 12288, Vocab: 151936}, 3_875_404_812},
-		"0.6B": {ternary.Config{Arch: ternary.Qwen3, Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, Intermediate: 3072, Vocab: 151936, Tied: true}, 327_719_836},
+		"8B":   {ternarytest.Qwen8B(), 3_875_404_812},
+		"0.6B": {ternarytest.Qwen06B(), 327_719_836},
 	} {
 		if got := native.Size(&tt.c); got != tt.want {
 			t.Errorf("%s: %d bytes, want %d", name, got, tt.want)

@@ -41,12 +41,21 @@ func TestCheck(t *testing.T) {
 	if r.Card == nil || r.Card.Capability < cuda.MinCapability || r.Open <= 0 || r.Probe <= 0 || r.MemoryFree <= 0 || r.Seconds <= 0 || len(r.Compiled) < 10 {
 		t.Errorf("the card: %+v", r)
 	}
+	checkModels(t, &r, 512)
+}
+
+// checkModels checks what was measured of a model that drafts for itself.
+func checkModels(t *testing.T, r *report, chunk int) {
+	t.Helper()
 	if len(r.Models) != 2 || len(r.Drafted) != 12 {
 		t.Fatalf("%d models, %d drafted runs", len(r.Models), len(r.Drafted))
 	}
 	for _, m := range r.Models {
 		if len(m.Load) != 2 || m.Planned <= 0 || m.Peak < m.Taken || m.Taken <= 0 || m.Peak > m.Planned+1<<20 || m.Token <= 0 || len(m.Prefill) != 2 || len(m.Decode) != 2 || len(m.Passes) != 8 {
 			t.Errorf("%+v", m)
+		}
+		if m.Prefill[1].Chunk != chunk {
+			t.Errorf("a prompt in chunks of %d, the backend takes %d", m.Prefill[1].Chunk, chunk)
 		}
 		for _, rate := range append(m.Prefill, m.Decode...) {
 			if !(rate.Min > 0 && rate.Min <= rate.Median && rate.Median <= rate.Max) {

@@ -29,8 +29,21 @@ type model struct {
 	Passes  []pass `json:"passes"`
 	Prefill []rate `json:"prefill"`
 
+	src  formats.Source // open as long as inst, which may read from it
 	inst backend.Ranker
 	free int64 // of the card before it was loaded
+}
+
+// close unloads the model and closes its file; it may be called again.
+func (m *model) close() (err error) {
+	if m.inst != nil {
+		err = m.inst.Close()
+	}
+	if m.src != nil {
+		err = errors.Join(err, m.src.Close())
+	}
+	m.inst, m.src = nil, nil
+	return err
 }
 
 // rate is a speed in tokens a second, over rounds.
@@ -61,56 +74,58 @@ type drafted struct {
 }
 
 // models measures a model, its draft, and both together.
-func (c *check) models(target, draft string) error {
+func (c *check) models(target, draft string) (err error) {
 	big, err := c.load(target)
+	defer func() { err = errors.Join(err, big.close()) }()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = big.inst.Close() }()
 	c.part(big.File, func() error { return c.measure(big) })
 	if draft == "" {
 		return nil
 	}
 	small, err := c.load(draft)
+	defer func() { err = errors.Join(err, small.close()) }()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = small.inst.Close() }()
 	c.part(small.File, func() error { return c.measure(small) })
 	c.part("drafted", func() error { return c.drafted(big, small) })
 	return nil
 }
 
-// load loads a file twice and keeps it.
+// load loads a file twice and keeps it. The caller closes the model, also after an
+// error.
 func (c *check) load(path string) (*model, error) {
 	m := &model{File: filepath.Base(path)}
 	c.Models = append(c.Models, m)
-	m.free = c.dev.Info().Free
+	m.free = c.free()
+	o := backend.Options{Threads: c.Threads}
 	for range 2 {
-		if m.inst != nil {
-			if err := m.inst.Close(); err != nil {
-				return nil, err
-			}
+		if err := m.close(); err != nil {
+			return m, err
 		}
 		start := time.Now()
-		src, err := formats.Open(path)
-		if err != nil {
-			return nil, err
+		var err error
+		if m.src, err = formats.Open(path); err != nil {
+			return m, err
 		}
-		inst, err := c.b.Load(c.ctx, src.Model(), backend.Options{Threads: c.Threads})
+		inst, err := c.b.Load(c.ctx, m.src.Model(), o)
 		if err != nil {
-			return nil, errors.Join(err, src.Close())
+			return m, m.src.Place(err)
 		}
-		m.Load = append(m.Load, since(start))
-		m.Bytes = src.Size()
-		plan := c.b.Plan(src.Model(), backend.Options{Threads: c.Threads}, c.room(inst), engine.DefaultChunk)
-		m.Planned, m.Token = plan.Weights+plan.Cache+plan.Buffers, plan.Token
 		m.inst = inst.(backend.Ranker)
-		m.Layers = inst.Config().Layers
+		m.Load = append(m.Load, since(start))
 	}
-	m.Taken = m.free - c.dev.Info().Free
+	m.Bytes, m.Layers = m.src.Size(), m.inst.Config().Layers
+	plan := c.b.Plan(m.src.Model(), o, c.room(m.inst), c.chunk())
+	m.Planned, m.Token = plan.Weights+plan.Cache+plan.Buffers, plan.Token
+	m.Taken = m.free - c.free()
 	return m, nil
 }
+
+// chunk is how many tokens of a prompt go through a model at once.
+func (c *check) chunk() int { return engine.ChunkOf(c.b) }
 
 // room is the longest text that is measured.
 func (c *check) room(inst backend.Instance) int {
@@ -127,7 +142,7 @@ func (c *check) measure(m *model) error {
 	}
 	defer seq.Close()
 	x := &feeder{ctx: c.ctx, m: m, seq: seq, ids: ids(room, m.inst.Config().Vocab), best: make([]backend.Ranked, 1)}
-	for _, chunk := range []int{engine.DefaultChunk, 4 * engine.DefaultChunk} {
+	for _, chunk := range []int{engine.DefaultChunk, c.chunk()} {
 		n := min(c.prompt, room-c.tokens)
 		r := rate{Tokens: n, Chunk: chunk}
 		if err := c.rate(&r, func() error { return errors.Join(seq.Truncate(0), x.feed(n, chunk)) }); err != nil {
@@ -136,7 +151,7 @@ func (c *check) measure(m *model) error {
 		m.Prefill = append(m.Prefill, r)
 	}
 	for _, depth := range []int{min(128, room/4), room - c.tokens} {
-		if err := errors.Join(seq.Truncate(0), x.feed(depth, 4*engine.DefaultChunk)); err != nil {
+		if err := errors.Join(seq.Truncate(0), x.feed(depth, c.chunk())); err != nil {
 			return err
 		}
 		r := rate{Tokens: c.tokens, Depth: depth}
@@ -149,7 +164,7 @@ func (c *check) measure(m *model) error {
 		}
 		m.Decode = append(m.Decode, r)
 	}
-	m.Peak = m.free - c.dev.Info().Free
+	m.Peak = m.free - c.free()
 	for n := 1; n <= engine.MaxDraft+1; n++ {
 		r := rate{Tokens: n}
 		if err := errors.Join(seq.Truncate(min(128, room/4)), x.feed(n, n), x.feed(n, n)); err != nil { // to record it
@@ -175,9 +190,6 @@ func (c *check) rate(r *rate, f func() error) error {
 			return err
 		}
 		all = append(all, float64(r.Tokens)/since(start))
-		if time.Since(c.start) > c.limit {
-			break
-		}
 	}
 	slices.Sort(all)
 	r.Min, r.Median, r.Max = all[0], all[len(all)/2], all[len(all)-1]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh [FLAGS of devicecheck]: looks at this machine's card and writes report.json
-# beside itself, in under 5 minutes. It needs this folder and 4 GB of disk (sparse
+# beside itself, in 5 minutes at most. It needs this folder and 4 GB of disk (sparse
 # files of the published geometries, whose weights are zero: a kernel's time does not
 # depend on them).
 set -eu

@@ -124,7 +124,7 @@ avx512: ## the AVX-512 kernels' tests, on an emulated processor where this one l
 	cpu/_bochs/run.sh avx512vnni
 
 avxvnni: ## the same for the AVX-VNNI kernels, whose encoded instructions are compared with an assembler's
-	$(GO) test -C cpu/_asm ./avxvnni
+	$(GO) test -C cpu/_asm ./avxvnni ./count
 	cpu/_bochs/run.sh avxvnni
 
 fork-check: build ## llama.cpp with our two types, built from source (minutes) and decoding the story model

@@ -3,7 +3,6 @@
 package cuda_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -17,19 +16,7 @@ import (
 // test ends.
 func backendOn(t testing.TB) *gpu.Backend {
 	t.Helper()
-	d, err := cuda.Open(cuda.Any)
-	if errors.Is(err, cuda.ErrUnavailable) {
-		t.Skipf("%v (make gpu-proof runs this on a driver of its own)", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	b, err := gpu.New("cuda", d, gpu.Options{})
+	b, err := gpu.New("cuda", cuda.OpenTest(t), gpu.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,24 +52,13 @@ func each(t *testing.T, run func(t *testing.T)) {
 			if testing.Short() && order != i {
 				continue
 			}
-			t.Run(fmt.Sprintf("sm_%d/%s", capability, name), func(t *testing.T) {
+			pair := fmt.Sprintf("sm_%d/%s", capability, name)
+			t.Run(pair, func(t *testing.T) {
 				f.Set(t, "capability", capability)
 				f.Set(t, "order", order)
 				run(t)
 			})
-			if f.Get("held") != 0 || f.Get("leaked") != 0 {
-				t.Errorf("sm_%d/%s left behind: %d held, %d leaked", capability, name, f.Get("held"), f.Get("leaked"))
-			}
+			f.Empty(t, pair)
 		}
 	}
-}
-
-// fakeOf returns the fake driver, or skips the test.
-func fakeOf(t *testing.T) *cuda.FakeDriver {
-	t.Helper()
-	f := cuda.Fake()
-	if f == nil {
-		t.Skip("this driver is a real one: its errors cannot be ordered")
-	}
-	return f
 }

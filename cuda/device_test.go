@@ -13,38 +13,21 @@ import (
 	"npack/gpu"
 )
 
-// open opens the card there is, or skips the test.
-func open(t testing.TB) *Device {
+// openBuffer opens the card there is, with a buffer of n bytes on it, until the test
+// ends.
+func openBuffer(t testing.TB, n int64) (*Device, gpu.Buffer) {
 	t.Helper()
-	d, err := Open(Any)
-	if errors.Is(err, ErrUnavailable) {
-		t.Skipf("%v (make gpu-proof runs this on a driver of its own)", err)
-	}
+	d := OpenTest(t)
+	b, err := d.Alloc(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
-}
-
-// openFake skips the test where the driver is a real one. When the test ends,
-// nothing may be left on the card.
-func openFake(t testing.TB) *FakeDriver {
-	t.Helper()
-	open(t).Close()
-	f := Fake()
-	if f == nil {
-		t.Skip("this driver is a real one: its errors cannot be ordered")
-	}
-	t.Cleanup(func() {
-		if f.Get("held") != 0 || f.Get("leaked") != 0 {
-			t.Errorf("left behind: %d held, %d leaked", f.Get("held"), f.Get("leaked"))
-		}
-	})
-	return f
+	t.Cleanup(func() { d.Free(b) })
+	return d, b
 }
 
 func TestCards(t *testing.T) {
-	f := openFake(t)
+	f := NeedFake(t)
 	f.Set(t, "cards", 2)
 	cards, err := Cards()
 	if err != nil || len(cards) != 2 || cards[1].Index != 1 || cards[1].Bus != "0000:02:00.0" || cards[1].Driver != "12.4" ||
@@ -74,15 +57,9 @@ func TestCards(t *testing.T) {
 // Bytes come back as they were given, through the pinned halves and around their
 // edges, although what was given is overwritten at once.
 func TestTransfers(t *testing.T) {
-	d := open(t)
-	defer d.Close()
 	rng := rand.New(rand.NewPCG(1, 2))
 	sizes := []int{1, 63, 64, back - 1, back, back + 1, piece - 1, piece + 1, half - 1, half, half + 1, 3*half + 7}
-	buf, err := d.Alloc(int64(sizes[len(sizes)-1]) + 300)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(buf)
+	d, buf := openBuffer(t, int64(sizes[len(sizes)-1])+300)
 	for _, n := range sizes {
 		want, offset := make([]byte, n), rng.Int64N(300)
 		for i := range want {
@@ -105,10 +82,14 @@ func TestTransfers(t *testing.T) {
 		}
 	}
 	// Many small ones fill a half as well.
-	for i := range 3 * half / 64 / 16 {
-		if err := d.Upload(buf, int64(i%1000*4), []byte{byte(i), byte(i >> 8), 1, 2}); err != nil {
-			t.Fatal(err)
+	err := d.Do(func() (err error) {
+		for i := range 3 * half / 64 / 16 {
+			err = errors.Join(err, d.Upload(buf, int64(i%1000*4), []byte{byte(i), byte(i >> 8), 1, 2}))
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	other, err := d.Alloc(64)
 	if err != nil {
@@ -126,13 +107,7 @@ func TestTransfers(t *testing.T) {
 
 // What would end the context or the process is refused before.
 func TestRefused(t *testing.T) {
-	d := open(t)
-	defer d.Close()
-	buf, err := d.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(buf)
+	d, buf := openBuffer(t, 100)
 	for name, got := range map[string]error{
 		"upload behind the end":    d.Upload(buf, 97, make([]byte, 4)),
 		"upload before the start":  d.Upload(buf, -1, make([]byte, 4)),
@@ -177,7 +152,7 @@ func with(l *gpu.Launch, i int, a gpu.Arg) *gpu.Launch {
 // Each error of the driver has its kind. A lost card says so ever after, and can
 // be closed.
 func TestErrors(t *testing.T) {
-	f := openFake(t)
+	f := NeedFake(t)
 	for _, c := range []struct {
 		set  string
 		n    int
@@ -252,13 +227,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestRecord(t *testing.T) {
-	d := open(t)
-	defer d.Close()
-	b, err := d.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(b)
+	d, b := openBuffer(t, 100)
 	l := embed(b, [3]uint32{1, 1, 1})
 	r, err := d.Record(func() error { return errors.Join(d.Launch(l), d.Launch(l)) })
 	if err != nil {
@@ -288,13 +257,7 @@ func TestRecord(t *testing.T) {
 // A device may be used from any goroutine, one at a time: the calls are made on
 // the thread that has the context.
 func TestThreads(t *testing.T) {
-	d := open(t)
-	defer d.Close()
-	b, err := d.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(b)
+	d, b := openBuffer(t, 100)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for range 8 {
@@ -317,13 +280,8 @@ func TestThreads(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	d := open(t)
-	defer d.Close()
-	b, err := d.Alloc(100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Free(b)
+	d, b := openBuffer(t, 100)
+	var err error
 	l, p := embed(b, [3]uint32{1, 1, 1}), make([]byte, 100)
 	_ = d.Do(func() error {
 		if n := testing.AllocsPerRun(100, func() {
@@ -341,17 +299,8 @@ func TestNoAllocations(t *testing.T) {
 // BenchmarkLaunch is a launch's cost on the host: alone, from another thread, and
 // of 400 in a recording.
 func BenchmarkLaunch(b *testing.B) {
-	if d := open(b); d != nil {
-		d.Close()
-	}
-	openFake(b).Set(b, "noop", 1)
-	d := open(b)
-	defer d.Close()
-	buf, err := d.Alloc(100)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer d.Free(buf)
+	NeedFake(b).Set(b, "noop", 1)
+	d, buf := openBuffer(b, 100)
 	l, p := embed(buf, [3]uint32{1, 1, 1}), make([]byte, 4)
 	b.Run("there", func(b *testing.B) {
 		b.ReportAllocs()

@@ -172,11 +172,7 @@ type acceptanceRun struct {
 
 func newAcceptanceRun(c *urfave.Context, p *packOf, q *questions, lengths []int) (_ *acceptanceRun, err error) {
 	x := &acceptanceRun{}
-	choice, err := readChoice(c)
-	if err != nil {
-		return nil, err
-	}
-	b, err := choice.choose()
+	b, err := chooseBackend(c)
 	if err != nil {
 		return nil, err
 	}

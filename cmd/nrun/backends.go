@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -86,6 +87,15 @@ func readChoice(c *urfave.Context) (choice, error) {
 	return x, nil
 }
 
+// chooseBackend returns the backend that a command's flags ask for.
+func chooseBackend(c *urfave.Context) (*chosen, error) {
+	x, err := readChoice(c)
+	if err != nil {
+		return nil, err
+	}
+	return x.choose()
+}
+
 // chosen is a backend that this machine can run.
 type chosen struct {
 	*backendEntry
@@ -140,51 +150,60 @@ func (c *chosen) note(x *urfave.Context) {
 	}
 }
 
-// openCards are the cards in use. They stay open until the program ends, so that
-// a command may choose its backend more than once.
-var openCards struct {
+// opened are the cards that were asked for. They stay open until the program ends, so
+// that a command may choose its backend more than once and each card is proven once.
+var opened struct {
 	sync.Mutex
-	list []*card
+	list []*openedCard
+}
+
+// openedCard is what came of opening a card.
+type openedCard struct {
+	device int
+	limit  int64 // of its memory
+	card   *card
+	err    error // why there is none
 }
 
 // card is a card as a backend.
 type card struct {
 	*gpu.Backend
 	cuda.Card
-	asked choice // that it was opened for
 }
 
-// openCUDA opens a card and compares its arithmetic with stored results.
+// openCUDA opens a card and compares what it computes with the reference.
 func openCUDA(c choice) (backend.Backend, error) {
 	if c.kernel != "" {
 		return nil, errors.New("it has no --cpu-kernel")
 	}
-	openCards.Lock()
-	defer openCards.Unlock()
-	for _, b := range openCards.list {
-		if b.asked.device == c.device && b.asked.limit == c.limit {
-			return b, nil
-		}
+	if cards, _ := cuda.Cards(); len(cards) == 1 && c.device == cuda.Any {
+		c.device = cards[0].Index
 	}
-	b, _, err := openCard(c)
+	opened.Lock()
+	defer opened.Unlock()
+	i := slices.IndexFunc(opened.list, func(o *openedCard) bool { return o.device == c.device && o.limit == c.limit })
+	if i < 0 {
+		i = len(opened.list)
+		o := &openedCard{device: c.device, limit: c.limit}
+		o.card, o.err = openCard(c)
+		opened.list = append(opened.list, o)
+	}
+	if o := opened.list[i]; o.err != nil {
+		return nil, o.err
+	}
+	return opened.list[i].card, nil
+}
+
+func openCard(c choice) (*card, error) {
+	d, err := cuda.Open(c.device)
 	if err != nil {
 		return nil, err
 	}
-	openCards.list = append(openCards.list, b)
-	return b, nil
-}
-
-// openCard opens a card that the caller closes.
-func openCard(c choice) (*card, *cuda.Device, error) {
-	d, err := cuda.Open(c.device)
-	if err != nil {
-		return nil, nil, err
-	}
 	b, err := gpu.New("cuda", d, gpu.Options{MemoryLimit: c.limit})
 	if err != nil {
-		return nil, nil, errors.Join(err, d.Close())
+		return nil, errors.Join(err, d.Close())
 	}
-	return &card{b, d.Card(), c}, d, nil
+	return &card{b, d.Card()}, nil
 }
 
 // Kernels names the processor that the kernels in use are compiled for.

@@ -206,11 +206,7 @@ func (x *benchmark) longest() int { return x.room(slices.Max(x.depths)) }
 
 // load loads the model in all configurations, and says so in a report.
 func (x *benchmark) load(c *urfave.Context, p *packOf) (*benchReport, error) {
-	choice, err := readChoice(c)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := choice.choose()
+	chosen, err := chooseBackend(c)
 	if err != nil {
 		return nil, err
 	}

@@ -59,16 +59,16 @@ type cardInfo struct {
 	Why    string `json:"why"` // what was proven, or why it cannot be used
 }
 
-// cardInfos opens each card and proves it; none if there is no driver.
+// cardInfos opens each card and proves it, unless that was done; none if there is no
+// driver.
 func cardInfos() (list []cardInfo) {
 	cards, _ := cuda.Cards() // the backend's row says why there are none
 	for _, c := range cards {
 		i := cardInfo{Card: c}
-		if b, d, err := openCard(choice{device: c.Index}); err != nil {
+		if b, err := openCUDA(choice{device: c.Index}); err != nil {
 			i.Why = err.Error()
 		} else {
-			i.Free, i.Usable, i.Why = b.Info().Free, true, "proven just now: its arithmetic and small models' logits equal the reference's, bit for bit"
-			_ = d.Close()
+			i.Free, i.Usable, i.Why = b.(*card).Info().Free, true, "proven just now: its arithmetic and small models' logits equal the reference's, bit for bit"
 		}
 		list = append(list, i)
 	}
@@ -94,11 +94,7 @@ func info(c *urfave.Context) error {
 	if _, err := cli.Positionals(c, 0, 0); err != nil {
 		return err
 	}
-	asked, err := readChoice(c)
-	if err != nil {
-		return err
-	}
-	chosen, err := asked.choose()
+	chosen, err := chooseBackend(c)
 	if err != nil {
 		return err
 	}
@@ -111,8 +107,10 @@ func info(c *urfave.Context) error {
 	}
 	for _, e := range backends {
 		i := backendInfo{Name: e.name, About: e.about, Usable: true}
-		if _, err := e.make(choice{device: asked.device}); err != nil && e.name != chosen.name {
-			i.Usable, i.Why = false, err.Error()
+		if e.name != chosen.name {
+			if _, err := e.make(choice{device: cuda.Any}); err != nil {
+				i.Usable, i.Why = false, err.Error()
+			}
 		}
 		out.Backends = append(out.Backends, i)
 	}

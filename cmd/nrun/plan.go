@@ -68,11 +68,7 @@ func plan(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
-	choice, err := readChoice(c)
-	if err != nil {
-		return err
-	}
-	chosen, err := choice.choose()
+	chosen, err := chooseBackend(c)
 	if err != nil {
 		return err
 	}

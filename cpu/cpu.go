@@ -292,7 +292,7 @@ func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
 		return err
 	}
 	for i, r := range runs {
-		if err := p.seqs[i].grow(p.seqs[i].len + len(r.Tokens)); err != nil {
+		if err := p.seqs[i].grow(p.seqs[i].Held + len(r.Tokens)); err != nil {
 			return err
 		}
 	}
@@ -312,7 +312,7 @@ func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
 		return err
 	}
 	for i, r := range runs {
-		p.seqs[i].len += len(r.Tokens)
+		p.seqs[i].Held += len(r.Tokens)
 	}
 	return nil
 }

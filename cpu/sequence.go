@@ -18,9 +18,9 @@ const (
 // does, so that a long window costs memory only when it is used. In a step, the
 // vectors of one layer and head lie side by side: a chunk is one run of bytes.
 type sequence struct {
-	in       *instance
-	len, cap int
-	steps    []slab
+	backend.Extent
+	in    *instance
+	steps []slab
 }
 
 // slab is the memory of one step: [Layers][2][KVHeads][step] vectors, keys
@@ -86,11 +86,11 @@ func view[E any](b []byte, n int) []E {
 }
 
 func (in *instance) NewSequence(context int) (backend.Sequence, error) {
-	if context < 1 || context > reference.MaxPositions {
-		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, reference.MaxPositions)
+	extent, err := backend.NewExtent(context, reference.MaxPositions)
+	if err != nil {
+		return nil, err
 	}
-	s := &sequence{in: in, cap: context, steps: make([]slab, 0, roundUp(context, step)/step)}
-	return s, nil
+	return &sequence{Extent: extent, in: in, steps: make([]slab, 0, roundUp(context, step)/step)}, nil
 }
 
 // grow makes room for the positions below n.
@@ -162,20 +162,9 @@ func (s *sequence) halves(layer, value, head, first int) []uint16 {
 	return b.f16[i*s.in.cache.dimPad:][:chunk*s.in.cache.dimPad]
 }
 
-func (s *sequence) Len() int { return s.len }
-func (s *sequence) Cap() int { return s.cap }
-
-func (s *sequence) Truncate(n int) error {
-	if n < 0 || n > s.len {
-		return fmt.Errorf("truncate to %d tokens: the sequence holds %d", n, s.len)
-	}
-	s.len = n
-	return nil
-}
-
 func (s *sequence) Fork() (backend.Sequence, error) {
-	f := &sequence{in: s.in, len: s.len, cap: s.cap, steps: make([]slab, 0, cap(s.steps))}
-	if err := f.grow(s.len); err != nil {
+	f := &sequence{Extent: s.Extent, in: s.in, steps: make([]slab, 0, cap(s.steps))}
+	if err := f.grow(s.Held); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -191,6 +180,6 @@ func (s *sequence) Close() error {
 			return err
 		}
 	}
-	s.steps, s.len, s.cap = nil, 0, 0
+	s.steps, s.Extent = nil, backend.Extent{}
 	return nil
 }

@@ -96,7 +96,7 @@ func (in *instance) forward(ctx context.Context, runs []backend.Run, k int, best
 		return err
 	}
 	for i, r := range runs {
-		p.seqs[i].len += len(r.Tokens)
+		p.seqs[i].Held += len(r.Tokens)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (in *instance) forward(ctx context.Context, runs []backend.Run, k int, best
 func (in *instance) run() error {
 	p := &in.pass
 	for i, r := range p.runs {
-		n := p.seqs[i].len + len(r.Tokens)
+		n := p.seqs[i].Held + len(r.Tokens)
 		if err := p.seqs[i].grow(n); err != nil {
 			return err
 		}

@@ -16,10 +16,10 @@ const step = kernels.CacheStep
 // long window costs memory only when it is used: layer by layer, so that at no
 // time more than one layer is there twice.
 type sequence struct {
-	in       *instance
-	len, cap int
-	steps    int     // that all layers have room for
-	layers   []cache // [Layers]
+	backend.Extent
+	in     *instance
+	steps  int     // that all layers have room for
+	layers []cache // [Layers]
 
 	recordings []recording
 }
@@ -32,14 +32,15 @@ type cache struct {
 }
 
 func (in *instance) NewSequence(context int) (backend.Sequence, error) {
-	if context < 1 || context > reference.MaxPositions {
-		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, reference.MaxPositions)
+	extent, err := backend.NewExtent(context, reference.MaxPositions)
+	if err != nil {
+		return nil, err
 	}
 	// The kernels count the elements of a layer's cache in 32 bits.
 	if n := int64(steps(context)) * step * 2 * int64(in.c.KVHeads) * int64(in.headPad); n > 1<<32 {
 		return nil, fmt.Errorf("context of %d tokens: %d keys and values a layer, these kernels take up to %d", context, n, int64(1)<<32)
 	}
-	return &sequence{in: in, cap: context, layers: make([]cache, in.c.Layers)}, nil
+	return &sequence{Extent: extent, in: in, layers: make([]cache, in.c.Layers)}, nil
 }
 
 // grow makes room for the positions below n. More than asked for is taken where
@@ -49,7 +50,7 @@ func (s *sequence) grow(n int) error {
 	if need <= s.steps {
 		return nil
 	}
-	need = min(max(need, s.steps+s.steps/4), steps(s.cap))
+	need = min(max(need, s.steps+s.steps/4), steps(s.Room))
 	s.forgetRecordings() // they name the buffers
 	for l := range s.layers {
 		if err := s.in.growCache(&s.layers[l], need); err != nil {
@@ -80,19 +81,8 @@ func (in *instance) growCache(c *cache, n int) error {
 	return nil
 }
 
-func (s *sequence) Len() int { return s.len }
-func (s *sequence) Cap() int { return s.cap }
-
-func (s *sequence) Truncate(n int) error {
-	if n < 0 || n > s.len {
-		return fmt.Errorf("truncate to %d tokens: the sequence holds %d", n, s.len)
-	}
-	s.len = n
-	return nil
-}
-
 func (s *sequence) Fork() (backend.Sequence, error) {
-	f := &sequence{in: s.in, len: s.len, cap: s.cap, layers: make([]cache, len(s.layers))}
+	f := &sequence{Extent: s.Extent, in: s.in, layers: make([]cache, len(s.layers))}
 	copied := func(to, from Buffer, n int64) error {
 		if n == 0 {
 			return nil
@@ -100,10 +90,10 @@ func (s *sequence) Fork() (backend.Sequence, error) {
 		return s.in.b.dev.Copy(to, 0, from, 0, n)
 	}
 	err := s.in.b.do(func() error {
-		if err := f.grow(s.len); err != nil {
+		if err := f.grow(s.Held); err != nil {
 			return err
 		}
-		values, scales := s.in.cacheBytes(steps(s.len))
+		values, scales := s.in.cacheBytes(steps(s.Held))
 		for l := range f.layers {
 			to, from := &f.layers[l], &s.layers[l]
 			if err := errors.Join(copied(to.values, from.values, values), copied(to.scales, from.scales, scales)); err != nil {
@@ -127,6 +117,6 @@ func (s *sequence) Close() error {
 		}
 		return nil
 	})
-	s.layers, s.steps, s.len, s.cap = nil, 0, 0, 0
+	s.layers, s.steps, s.Extent = nil, 0, backend.Extent{}
 	return err
 }

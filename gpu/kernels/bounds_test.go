@@ -121,7 +121,7 @@ func (p pass) demands(t testing.TB, known counts, capability int) (list []demand
 	return list
 }
 
-// attention is what p's asks for.
+// attention lists what attention of a pass asks of any card.
 func (p pass) attention(t testing.TB) []demand {
 	chunks := (p.depth + kernels.Chunk - 1) / kernels.Chunk
 	attn, join := attentionBlocks(t, &p.Config, chunks)

@@ -1,8 +1,6 @@
 package reference
 
 import (
-	"fmt"
-
 	"npack/runtime/backend"
 	"npack/ternary"
 )
@@ -10,11 +8,11 @@ import (
 // sequence is the key/value cache of one text. Values are converted once, when
 // stored, and never change afterwards.
 type sequence struct {
-	c        *ternary.Config
-	kv       backend.KV
-	len, cap int
-	keys     []store // [Layers]
-	values   []store // [Layers]
+	backend.Extent
+	c      *ternary.Config
+	kv     backend.KV
+	keys   []store // [Layers]
+	values []store // [Layers]
 }
 
 // store holds cap*KVHeads head vectors of one layer in the cache's number
@@ -26,11 +24,11 @@ type store struct {
 	scale []float32 // [cap*KVHeads]
 }
 
-func newSequence(c *ternary.Config, kv backend.KV, cap int) *sequence {
-	s := &sequence{c: c, kv: kv, cap: cap, keys: make([]store, c.Layers), values: make([]store, c.Layers)}
+func newSequence(c *ternary.Config, kv backend.KV, e backend.Extent) *sequence {
+	s := &sequence{Extent: e, c: c, kv: kv, keys: make([]store, c.Layers), values: make([]store, c.Layers)}
 	for i := range s.keys {
-		s.keys[i] = newStore(kv, cap*c.KVHeads, c.HeadDim)
-		s.values[i] = newStore(kv, cap*c.KVHeads, c.HeadDim)
+		s.keys[i] = newStore(kv, e.Room*c.KVHeads, c.HeadDim)
+		s.values[i] = newStore(kv, e.Room*c.KVHeads, c.HeadDim)
 	}
 	return s
 }
@@ -96,17 +94,6 @@ func (s *store) clone() store {
 	return store{append([]float32(nil), s.f32...), append([]uint16(nil), s.f16...), append([]int8(nil), s.i8...), append([]float32(nil), s.scale...)}
 }
 
-func (s *sequence) Len() int { return s.len }
-func (s *sequence) Cap() int { return s.cap }
-
-func (s *sequence) Truncate(n int) error {
-	if n < 0 || n > s.len {
-		return fmt.Errorf("truncate to %d tokens: the sequence holds %d", n, s.len)
-	}
-	s.len = n
-	return nil
-}
-
 func (s *sequence) Fork() (backend.Sequence, error) {
 	f := *s
 	f.keys, f.values = make([]store, len(s.keys)), make([]store, len(s.values))
@@ -117,6 +104,6 @@ func (s *sequence) Fork() (backend.Sequence, error) {
 }
 
 func (s *sequence) Close() error {
-	s.keys, s.values, s.len, s.cap = nil, nil, 0, 0
+	s.keys, s.values, s.Extent = nil, nil, backend.Extent{}
 	return nil
 }

@@ -62,11 +62,12 @@ func (in *instance) Options() backend.Options { return in.o }
 func (in *instance) Close() error             { return nil }
 
 func (in *instance) NewSequence(context int) (backend.Sequence, error) {
-	if context < 1 || context > MaxPositions {
-		return nil, fmt.Errorf("context of %d tokens is not within 1..%d", context, MaxPositions)
+	extent, err := backend.NewExtent(context, MaxPositions)
+	if err != nil {
+		return nil, err
 	}
 	in.rope.Grow(context)
-	return newSequence(in.c, in.o.KV, context), nil
+	return newSequence(in.c, in.o.KV, extent), nil
 }
 
 // token is one column of a batch.
@@ -104,7 +105,7 @@ func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
 		return err
 	}
 	for _, r := range runs {
-		r.Seq.(*sequence).len += len(r.Tokens)
+		r.Seq.(*sequence).Held += len(r.Tokens)
 	}
 	return nil
 }

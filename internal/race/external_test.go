@@ -138,6 +138,9 @@ func TestServerErrors(t *testing.T) {
 		{200, `{"tokens": [1], "timings": {"prompt_n": 9, "prompt_ms": 1, "predicted_n": 1, "predicted_ms": 1}}`, "read 9 tokens of a prompt of 1"},
 		{200, `{"tokens": [1], "timings": {"prompt_n": 1, "prompt_ms": -1, "predicted_n": 1, "predicted_ms": 1}}`, "in -1 ms"},
 		{200, `{"tokens": ["a"], ` + timings + `}`, "cannot unmarshal string"},
+		{200, `{"tokens": [1], "stop_type": "limit", "truncated": true, ` + timings + `}`, "ran out of context at 1 of 2 tokens behind a prompt of 1: "},
+		{200, `{"tokens": [1, 2], "stop_type": "limit", "truncated": true, ` + timings + `}`, "ran out of context at 2 of 2 tokens"}, // it may have shifted
+		{200, `{"tokens": [1], "stop_type": "limit", "truncated": false, ` + timings + `}`, `ends an answer after 1 of 2 tokens for stop_type "limit", want eos`},
 	} {
 		d, _ := serve(t, c.status, c.answer)
 		r, err := StartExternal(t.Context(), d)

@@ -111,8 +111,10 @@ func (s *server) ready(ctx context.Context) error {
 
 // completion is what /completion answers.
 type completion struct {
-	Tokens  []int32 `json:"tokens"`
-	Timings *struct {
+	Tokens    []int32 `json:"tokens"`
+	StopType  string  `json:"stop_type"` // eos, limit, word; "" from one that does not tell
+	Truncated bool    `json:"truncated"` // the context had no room for all of it
+	Timings   *struct {
 		PromptN        int     `json:"prompt_n"`
 		PromptMS       float64 `json:"prompt_ms"`
 		PredictedN     int     `json:"predicted_n"`
@@ -149,6 +151,13 @@ func (s *server) Answer(ctx context.Context, prompt []int32, tokens int) ([]int3
 	if t.PromptN < 1 || t.PromptN > len(prompt) || t.PromptMS < 0 || t.PredictedMS < 0 {
 		return nil, Work{}, fmt.Errorf("%s/completion says that it read %d tokens of a prompt of %d, in %g ms, and made %d in %g ms",
 			s.url, t.PromptN, len(prompt), t.PromptMS, t.PredictedN, t.PredictedMS)
+	}
+	if c.Truncated {
+		return nil, Work{}, fmt.Errorf("%s/completion ran out of context at %d of %d tokens behind a prompt of %d: give the server room for both (llama-server -c)",
+			s.url, len(c.Tokens), tokens, len(prompt))
+	}
+	if len(c.Tokens) < tokens && c.StopType != "" && c.StopType != "eos" {
+		return nil, Work{}, fmt.Errorf("%s/completion ends an answer after %d of %d tokens for stop_type %q, want eos", s.url, len(c.Tokens), tokens, c.StopType)
 	}
 	w := Work{Prompts: 1, PromptTokens: t.PromptN, PrefillSeconds: t.PromptMS / 1000, Tokens: t.PredictedN - 1, DecodeSeconds: t.PredictedMS / 1000,
 		Drafted: t.DraftN, Kept: t.DraftNAccepted}

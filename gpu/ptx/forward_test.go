@@ -75,16 +75,7 @@ func TestStory(t *testing.T) {
 // logits are those after the prompt and after each token behind it.
 func logits(t *testing.T, b backend.Backend, m *ternary.Model, ids []int32, prompt int) []float32 {
 	t.Helper()
-	in, err := b.Load(context.Background(), m, backend.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	seq, err := in.NewSequence(len(ids))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seq.Close()
+	in, seq := open(t, b, m, backend.Options{}, len(ids))
 	out := make([]float32, (len(ids)-prompt+1)*m.Vocab)
 	for i, n := 0, prompt; i*m.Vocab < len(out); i, n = i+1, n+1 {
 		r := backend.Run{Seq: seq, Tokens: ids[seq.Len():n], Logits: out[i*m.Vocab : (i+1)*m.Vocab]}

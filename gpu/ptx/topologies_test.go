@@ -14,19 +14,26 @@ import (
 	"npack/ternary/ternarytest"
 )
 
-// feed appends ids to a new sequence in pieces and returns all their logits.
-func feed(t *testing.T, b backend.Backend, m *ternary.Model, o backend.Options, ids []int32, pieces ...int) []float32 {
+// open loads a model and opens a sequence of n tokens, until the test ends.
+func open(t *testing.T, b backend.Backend, m *ternary.Model, o backend.Options, n int) (backend.Instance, backend.Sequence) {
 	t.Helper()
 	in, err := b.Load(context.Background(), m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
-	seq, err := in.NewSequence(len(ids))
+	t.Cleanup(func() { in.Close() })
+	seq, err := in.NewSequence(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer seq.Close()
+	t.Cleanup(func() { seq.Close() })
+	return in, seq
+}
+
+// feed appends ids to a new sequence in pieces and returns all their logits.
+func feed(t *testing.T, b backend.Backend, m *ternary.Model, o backend.Options, ids []int32, pieces ...int) []float32 {
+	t.Helper()
+	in, seq := open(t, b, m, o, len(ids))
 	var logits []float32
 	for i := 0; len(ids) > 0; i++ {
 		n := min(pieces[min(i, len(pieces)-1)], len(ids))

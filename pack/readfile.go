@@ -8,6 +8,10 @@ import (
 	"os"
 )
 
+// MaxSide bounds a file beside a model, in bytes. The tokenizer.json of Qwen3 has
+// 11 MB.
+const MaxSide = 64 << 20
+
 // ReadFile reads a file of at most limit bytes, such as those that lie beside a
 // model. A larger one is an [*Error] of kind [ErrUnsupported].
 func ReadFile(path string, limit int64) ([]byte, error) {

@@ -19,6 +19,7 @@ import (
 	"npack/pack"
 	"npack/pack/coded"
 	"npack/pack/foreign"
+	"npack/pack/hf"
 	"npack/pack/native"
 	"npack/pack/rows"
 	"npack/ternary"
@@ -66,6 +67,11 @@ type importReport struct {
 	Notes     []string          `json:"notes"`
 	Files     []string          `json:"files"` // beside the container
 	Seconds   float64           `json:"seconds"`
+
+	c       *urfave.Context
+	f       *foreign.File
+	threads int
+	bar     *cli.Progress
 }
 
 // importedFile is one that was written.
@@ -94,13 +100,13 @@ func importAction(c *urfave.Context) error {
 		return err
 	}
 	defer f.Close()
-	x := &importReport{File: f.Name(), Form: f.Form(), Bytes: f.Size(), Out: args[1], Config: newConfig(&f.Model().Config), Files: []string{}}
-	p := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
-	defer p.Done()
-	if err := x.write(c, f, n, p); err != nil {
+	x := &importReport{File: f.Name(), Form: f.Form(), Bytes: f.Size(), Out: args[1], Config: newConfig(&f.Model().Config), Files: []string{},
+		c: c, f: f, threads: n, bar: cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))}
+	defer x.bar.Done()
+	if err := x.write(); err != nil {
 		return f.Place(err)
 	}
-	p.Done()
+	x.bar.Done()
 	x.Dropped, x.Notes, x.Exact = append(append([]foreign.Dropped{}, f.Dropped()...), x.Dropped...), append([]string{}, f.Notes()...), !f.Rounded()
 	x.Seconds = time.Since(start).Seconds()
 	switch {
@@ -113,107 +119,79 @@ func importAction(c *urfave.Context) error {
 }
 
 // sideFiles are the files beside safetensors that are taken over as they are.
-var sideFiles = []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-	"chat_template.jinja", "vocab.json", "merges.txt", "tokenizer.model", "LICENSE"}
+var sideFiles = append([]string{"config.json", "tokenizer.model", "LICENSE"}, hf.SideFiles...)
 
-// maxImported bounds each of them, in bytes. The tokenizer.json of Qwen3 has 11 MB.
-const maxImported = 64 << 20
-
-// write makes the container, in a directory or by itself.
-func (x *importReport) write(c *urfave.Context, f *foreign.File, threads int, p *cli.Progress) error {
-	if err := x.checkTarget(c, f); err != nil {
+// write makes the container, in a directory with what lies beside the source or
+// by itself.
+func (x *importReport) write() error {
+	if err := x.checkTarget(x.Out); err != nil {
 		return err
 	}
-	size := native.ModelSize(f.Model())
-	if filepath.Ext(x.Out) == ".bin" {
-		for _, name := range f.SideFiles(sideFiles) {
-			x.leave(name)
+	if base, ok := strings.CutSuffix(x.Out, ".bin"); ok {
+		if x.c.Bool("transport") {
+			if err := x.checkTarget(base + transportExtension); err != nil {
+				return err
+			}
 		}
-		if f.GGUF() != nil {
-			x.leave("tokenizer")
-		}
-		out, err := outfile.Create(x.Out, size)
-		if err != nil {
-			return err
-		}
-		defer out.Abort()
-		if err := x.container(c, f, out, p); err != nil {
-			return err
-		}
-		x.Container.File = x.Out
-		if !c.Bool("transport") {
-			return out.Commit()
-		}
-		coded, err := outfile.Create(x.transportName(), size/3)
-		if err != nil {
-			return err
-		}
-		defer coded.Abort()
-		if err := x.transport(c, out.TempName(), coded, threads, p); err != nil {
-			return err
-		}
-		x.Transport.File = x.transportName()
-		if err := coded.Commit(); err != nil {
-			return err
-		}
-		return out.Commit()
+		x.leaveSideFiles()
+		return x.models(base, outfile.Create)
 	}
-	return x.writeDir(c, f, size, threads, p)
-}
-
-// transportName is the transport's beside a container by itself.
-func (x *importReport) transportName() string { return strings.TrimSuffix(x.Out, ".bin") + ".tv4z" }
-
-// writeDir makes a pack directory: the container, its transport if asked for, and
-// the files that belong to the tokenizer.
-func (x *importReport) writeDir(c *urfave.Context, f *foreign.File, size int64, threads int, p *cli.Progress) error {
 	abs, err := filepath.Abs(x.Out)
 	if err != nil {
 		return err
 	}
-	name := filepath.Base(abs)
-	d, err := outfile.CreateDir(x.Out, size)
+	d, err := outfile.CreateDir(x.Out, native.ModelSize(x.f.Model()))
 	if err != nil {
 		return err
 	}
 	defer d.Abort()
-	out, err := d.Create(name + ".bin")
+	err = x.models(filepath.Join(x.Out, filepath.Base(abs)), func(path string, _ int64) (*outfile.File, error) { return d.Create(filepath.Base(path)) })
 	if err != nil {
 		return err
 	}
-	defer out.Abort()
-	if err := x.container(c, f, out, p); err != nil {
-		return err
-	}
-	x.Container.File = filepath.Join(x.Out, name+".bin")
-	if c.Bool("transport") {
-		coded, err := d.Create(name + ".tv4z")
-		if err != nil {
-			return err
-		}
-		defer coded.Abort()
-		if err := x.transport(c, out.TempName(), coded, threads, p); err != nil {
-			return err
-		}
-		x.Transport.File = filepath.Join(x.Out, name+".tv4z")
-		if err := coded.Commit(); err != nil {
-			return err
-		}
-	}
-	if err := out.Commit(); err != nil {
-		return err
-	}
-	if err := x.sideFiles(f, d); err != nil {
+	if err := x.sideFiles(d); err != nil {
 		return err
 	}
 	return d.Commit()
 }
 
+// models makes the container and, if asked for, its transport, whose paths but
+// for the extension are base. create makes a file for so many bytes.
+func (x *importReport) models(base string, create func(path string, size int64) (*outfile.File, error)) error {
+	size := native.ModelSize(x.f.Model())
+	out, err := create(base+".bin", size)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	if err := x.container(out); err != nil {
+		return err
+	}
+	x.Container.File = base + ".bin"
+	if x.c.Bool("transport") {
+		coded, err := create(base+transportExtension, size/3)
+		if err != nil {
+			return err
+		}
+		defer coded.Abort()
+		if err := x.transport(out.TempName(), coded); err != nil {
+			return err
+		}
+		x.Transport.File = base + transportExtension
+		if err := coded.Commit(); err != nil {
+			return err
+		}
+	}
+	return out.Commit()
+}
+
+const transportExtension = ".tv4z"
+
 // sideFiles takes over the files beside safetensors, or writes the tokenizer that
 // a GGUF file holds.
-func (x *importReport) sideFiles(f *foreign.File, d *outfile.Dir) error {
-	for _, name := range f.SideFiles(sideFiles) {
-		b, err := pack.ReadFile(filepath.Join(f.Dir(), name), maxImported)
+func (x *importReport) sideFiles(d *outfile.Dir) error {
+	for _, name := range x.f.SideFiles(sideFiles) {
+		b, err := pack.ReadFile(filepath.Join(x.f.Dir(), name), pack.MaxSide)
 		if err != nil {
 			return err
 		}
@@ -222,13 +200,13 @@ func (x *importReport) sideFiles(f *foreign.File, d *outfile.Dir) error {
 		}
 		x.Files = append(x.Files, name)
 	}
-	g := f.GGUF()
+	g := x.f.GGUF()
 	if g == nil {
 		return nil
 	}
-	files, err := tokens.Files(g, f.Model().Vocab)
+	files, err := tokens.Files(g, x.f.Model().Vocab)
 	if err != nil { // the weights do not need it
-		x.Dropped = append(x.Dropped, foreign.Dropped{Name: "tokenizer", Why: err.Error()})
+		x.drop("tokenizer", err.Error())
 	}
 	for _, file := range files {
 		if err := d.WriteFile(file.Name, file.Data); err != nil {
@@ -239,14 +217,25 @@ func (x *importReport) sideFiles(f *foreign.File, d *outfile.Dir) error {
 	return nil
 }
 
-func (x *importReport) leave(name string) {
-	x.Dropped = append(x.Dropped, foreign.Dropped{Name: name, Why: "the output is a container alone; name a directory to keep it"})
+// leaveSideFiles reports what a container by itself is without.
+func (x *importReport) leaveSideFiles() {
+	names := x.f.SideFiles(sideFiles)
+	if x.f.GGUF() != nil {
+		names = append(names, "tokenizer")
+	}
+	for _, name := range names {
+		x.drop(name, "the output is a container alone; name a directory to keep it")
+	}
+}
+
+func (x *importReport) drop(name, why string) {
+	x.Dropped = append(x.Dropped, foreign.Dropped{Name: name, Why: why})
 }
 
 // container writes the container and checks it against the one that the source
 // was exported from, if it was.
-func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writer, p *cli.Progress) error {
-	m := f.Model()
+func (x *importReport) container(out io.Writer) error {
+	m := x.f.Model()
 	size := native.ModelSize(m)
 	var survey ternary.Survey
 	read := m.Rows
@@ -257,7 +246,7 @@ func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writ
 		}
 		return survey.AddMatrix(t.Name, 0, 0, &part.Ternary)
 	}
-	o := newAhead(c.Context, out, true, func(n int64) { p.Show("importing", min(n, size), size) })
+	o := newAhead(x.c.Context, out, true, func(n int64) { x.bar.Show("importing", min(n, size), size) })
 	err := ternary.Guard(func() error { return native.Write(o, m) })
 	if doneErr := o.finish(); err == nil {
 		err = doneErr
@@ -267,15 +256,16 @@ func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writ
 	if err != nil {
 		return err
 	}
-	x.Container = importedFile{Bytes: o.end, Ratio: float64(o.end) / float64(x.Bytes), SHA256: o.sha256}
+	got := o.pin()
+	x.Container = importedFile{Bytes: got.Bytes, Ratio: float64(got.Bytes) / float64(x.Bytes), SHA256: got.SHA256}
 	x.Occupancy = newCounts("total", survey.Total)
-	sum, n, ok := f.Container()
+	sum, n, ok := x.f.Container()
 	switch {
 	case !ok:
-	case strings.EqualFold(sum, o.sha256) && n == o.end:
+	case strings.EqualFold(sum, got.SHA256) && n == got.Bytes:
 		x.Exported = "identical"
 	default:
-		e := otherContainer(x.File, o.pin(), pack.Pin{Bytes: n, SHA256: sum})
+		e := otherContainer(x.File, got, pack.Pin{Bytes: n, SHA256: sum})
 		e.Hint = "the model was changed since it was exported; to import it as it is now remove " + rows.Name
 		return e
 	}
@@ -283,7 +273,7 @@ func (x *importReport) container(c *urfave.Context, f *foreign.File, out io.Writ
 }
 
 // transport codes the container at path.
-func (x *importReport) transport(c *urfave.Context, path string, out io.Writer, threads int, p *cli.Progress) error {
+func (x *importReport) transport(path string, out io.Writer) error {
 	in, err := os.Open(path)
 	if err != nil {
 		return err
@@ -292,37 +282,31 @@ func (x *importReport) transport(c *urfave.Context, path string, out io.Writer, 
 	size := x.Container.Bytes
 	var n int64
 	h := sha256.New()
-	err = coded.Encode(c.Context, in, size, io.MultiWriter(out, h), coded.EncodeOptions{Name: path, Threads: threads, Done: func(d coded.Done) {
+	err = coded.Encode(x.c.Context, in, size, io.MultiWriter(out, h), coded.EncodeOptions{Name: path, Threads: x.threads, Done: func(d coded.Done) {
 		n = d.Mark.Coded
-		p.Show("compressing", d.Mark.Source, size)
+		x.bar.Show("compressing", d.Mark.Source, size)
 	}})
 	x.Transport = &importedFile{Bytes: n, Ratio: float64(n) / float64(x.Bytes), SHA256: fmt.Sprintf("%x", h.Sum(nil))}
 	return err
 }
 
 // checkTarget refuses to replace what is there.
-func (x *importReport) checkTarget(c *urfave.Context, f *foreign.File) error {
-	names := []string{x.Out}
-	if filepath.Ext(x.Out) == ".bin" && c.Bool("transport") {
-		names = append(names, x.transportName())
+func (x *importReport) checkTarget(name string) error {
+	st, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	for _, name := range names {
-		st, err := os.Stat(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+	if err != nil {
+		return err
+	}
+	for _, in := range []string{x.File, x.f.Dir()} {
+		if in, err := os.Stat(in); err == nil && os.SameFile(st, in) {
+			return cli.Usagef("name another output", "%q is both input and output", name)
 		}
-		if err != nil {
-			return err
-		}
-		for _, in := range []string{x.File, f.Dir()} {
-			if in, err := os.Stat(in); err == nil && os.SameFile(st, in) {
-				return cli.Usagef("name another output", "%q is both input and output", name)
-			}
-		}
-		e, err := os.ReadDir(name)
-		if empty := err == nil && len(e) == 0; !empty && !c.Bool("force") {
-			return cli.WithHint(fmt.Errorf("%q is there already", name), "--force replaces it")
-		}
+	}
+	e, err := os.ReadDir(name)
+	if empty := err == nil && len(e) == 0; !empty && !x.c.Bool("force") {
+		return cli.WithHint(fmt.Errorf("%q is there already", name), "--force replaces it")
 	}
 	return nil
 }

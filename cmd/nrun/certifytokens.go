@@ -141,7 +141,7 @@ func textAt(list []string, i int) string {
 // checkVocabFiles compares the older form of a tokenizer, vocab.json and
 // merges.txt, with tokenizer.json.
 func (g *gate) checkVocabFiles(want *fv5.Tokenizer) error {
-	data, err := pack.ReadOptional(g.path("merges.txt"), maxSideFile)
+	data, err := pack.ReadOptional(g.path("merges.txt"), pack.MaxSide)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (g *gate) checkVocabFiles(want *fv5.Tokenizer) error {
 			g.fail(otherTokenizer(g.path("merges.txt"), fmt.Sprintf("merge %d is %s", i, textAt(merges, i)), textAt(want.Merges, i)+", as in tokenizer.json"))
 		}
 	}
-	if data, err = pack.ReadOptional(g.path("vocab.json"), maxSideFile); err != nil || data == nil {
+	if data, err = pack.ReadOptional(g.path("vocab.json"), pack.MaxSide); err != nil || data == nil {
 		return err
 	}
 	var vocab map[string]int32

@@ -33,10 +33,6 @@ var embedded = map[string][]byte{
 	"trajectories.json":      story.Trajectories,
 }
 
-// maxSideFile bounds a file beside the model, in bytes. The tokenizer.json of
-// Qwen3 has 11 MB.
-const maxSideFile = 64 << 20
-
 // packOf is a model and what lies beside it. Its parts are read when they are
 // asked for, so that "tokenize" opens no weights and "verify --ids" no
 // tokenizer.
@@ -95,7 +91,7 @@ func (p *packOf) file(name string) ([]byte, error) {
 		}
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return pack.ReadFile(filepath.Join(p.dir, name), maxSideFile)
+	return pack.ReadFile(filepath.Join(p.dir, name), pack.MaxSide)
 }
 
 // optional is file, with nil for one that is not there.

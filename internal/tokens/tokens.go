@@ -15,16 +15,12 @@ import (
 	"npack/runtime/tokenizer"
 )
 
-// maxSideFile bounds a file beside the model, in bytes. The tokenizer.json of
-// Qwen3 has 11 MB.
-const maxSideFile = 64 << 20
-
 // FromPack makes a GGUF file's tokenizer of vocab ids out of the files in dir, or
 // returns nil if there is no tokenizer.json. Errors about contents are
 // [*pack.Error].
 func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 	const name = "tokenizer.json"
-	data, err := pack.ReadOptional(filepath.Join(dir, name), maxSideFile)
+	data, err := pack.ReadOptional(filepath.Join(dir, name), pack.MaxSide)
 	if err != nil || data == nil {
 		return nil, err
 	}
@@ -62,7 +58,7 @@ func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 		name string
 		to   any
 	}{{"tokenizer_config.json", &config}, {"config.json", &ids}} {
-		b, err := pack.ReadOptional(filepath.Join(dir, f.name), maxSideFile)
+		b, err := pack.ReadOptional(filepath.Join(dir, f.name), pack.MaxSide)
 		if err == nil && b != nil {
 			err = json.Unmarshal(b, f.to)
 		}
@@ -81,7 +77,7 @@ func FromPack(dir string, vocab int) (*fv5.Tokenizer, error) {
 			*s.to = n
 		}
 	}
-	template, err := pack.ReadOptional(filepath.Join(dir, "chat_template.jinja"), maxSideFile)
+	template, err := pack.ReadOptional(filepath.Join(dir, "chat_template.jinja"), pack.MaxSide)
 	if err != nil {
 		return nil, err
 	}

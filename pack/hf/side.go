@@ -9,18 +9,14 @@ import (
 	"npack/pack"
 )
 
-// sideFiles are the files beside a model that programs read a tokenizer and a
+// SideFiles are the files beside a model that programs read a tokenizer and a
 // chat from. They are copied unchanged.
-var sideFiles = []string{
+var SideFiles = []string{
 	"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
 	"special_tokens_map.json", "added_tokens.json", "chat_template.jinja", generationConfig,
 }
 
 const generationConfig = "generation_config.json"
-
-// maxSide bounds a file beside the model, in bytes. The tokenizer.json of Qwen3
-// has 11 MB.
-const maxSide = 64 << 20
 
 // Side is what files beside a model say that config.json wants: JSON numbers or
 // lists of them, nil where nobody says it.
@@ -36,8 +32,8 @@ type Side struct {
 func CopySide(d *outfile.Dir, from string, vocab int) (*Side, error) {
 	s := &Side{}
 	generation := false
-	for _, name := range sideFiles {
-		b, err := pack.ReadOptional(filepath.Join(from, name), maxSide)
+	for _, name := range SideFiles {
+		b, err := pack.ReadOptional(filepath.Join(from, name), pack.MaxSide)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +59,7 @@ func CopySide(d *outfile.Dir, from string, vocab int) (*Side, error) {
 
 // ids takes the ids that the file at path has and s has not yet.
 func (s *Side) ids(path string, vocab int) error {
-	b, err := pack.ReadOptional(path, maxSide)
+	b, err := pack.ReadOptional(path, pack.MaxSide)
 	if err != nil || b == nil {
 		return err
 	}

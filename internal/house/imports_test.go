@@ -18,7 +18,7 @@ var rules = []struct{ pkg, may string }{
 	{"pack/coded", "ternary pack pack/native internal/machine"}, // a form of native
 	{"pack/fv5", "ternary pack pack/native gguf"},               // gives back the very container
 	{"pack/rows", "ternary pack pack/safetensors"},
-	{"pack/foreign", "ternary gguf pack pack/safetensors pack/rows pack/fv5"},                    // fv5 words errors of gguf
+	{"pack/foreign", "ternary gguf pack pack/safetensors pack/rows pack/fv5 pack/hf"},            // fv5 words errors of gguf, hf has names
 	{"pack/hf", "ternary pack pack/native pack/rows pack/safetensors internal/outfile"},          // its sha256, its rows
 	{"pack/mlx", "ternary pack pack/native pack/rows pack/safetensors pack/hf internal/outfile"}, // shares names and files with hf
 	{"pack/...", "ternary pack gguf internal/outfile"},

@@ -9,43 +9,20 @@ import (
 	"sync/atomic"
 
 	"npack/pack"
+	"npack/pack/hf"
 	"npack/pack/rows"
 	"npack/pack/safetensors"
 	"npack/ternary"
 )
 
-// hf finds the parts of a model in the safetensors files of a Hugging Face
+// hfFiles finds the parts of a model in the safetensors files of a Hugging Face
 // repository.
-type hf struct {
+type hfFiles struct {
 	f      *safetensors.File
 	form   bitnetForm
 	used   map[string]bool
 	tables *tableReport
 	near   *atomic.Int64
-}
-
-// hfParts are the names of the parts of a layer.
-var hfParts = map[string]string{
-	"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
-	"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-	"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm",
-	"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-	"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}
-
-// hfName returns the name that the transformers library has for a tensor of the
-// model, without its ending.
-func hfName(name string) string {
-	switch name {
-	case "token_embd":
-		return "model.embed_tokens"
-	case "output":
-		return "lm_head"
-	case "output_norm":
-		return "model.norm"
-	}
-	layer, part, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
-	return "model.layers." + layer + "." + hfParts[part]
 }
 
 // openHF reads the safetensors file, set or directory at path.
@@ -86,9 +63,9 @@ func (f *File) readHF(st *safetensors.File, name string, text []byte) error {
 	if err := m.Config.Validate(); err != nil {
 		return f.configError(name, err)
 	}
-	lib := &hf{f: st, form: form, used: map[string]bool{}, tables: &f.tables, near: &f.near}
+	lib := &hfFiles{f: st, form: form, used: map[string]bool{}, tables: &f.tables, near: &f.near}
 	// A file may hold the embedding twice though its configuration ties them.
-	head := st.Tensor(hfName("output") + ".weight")
+	head := st.Tensor(hf.Module("output") + ".weight")
 	m.Tied = head == nil
 	if config.Tied != nil && *config.Tied && head != nil {
 		m.Tied = true
@@ -112,7 +89,7 @@ func (f *File) readHF(st *safetensors.File, name string, text []byte) error {
 }
 
 // leftOver drops or refuses the tensors that the model does not take.
-func (f *File) leftOver(st *safetensors.File, lib *hf) error {
+func (f *File) leftOver(st *safetensors.File, lib *hfFiles) error {
 	for i := range st.Tensors {
 		t := &st.Tensors[i]
 		switch {
@@ -129,7 +106,7 @@ func (f *File) leftOver(st *safetensors.File, lib *hf) error {
 // explainMissingConfig says what can be said of a file without its config.json,
 // which alone tells what the numbers mean.
 func explainMissingConfig(st *safetensors.File) error {
-	lib := &hf{f: st}
+	lib := &hfFiles{f: st}
 	for i := range st.Tensors {
 		t := &st.Tensors[i]
 		if t.DType == safetensors.U8 && st.Tensor(strings.TrimSuffix(t.Name, ".weight")+".weight_scale") != nil {
@@ -160,12 +137,12 @@ func explainMissingConfig(st *safetensors.File) error {
 		Hint: "fetch the repository's " + configName + ": safetensors do not say what model their tensors make"}
 }
 
-func (h *hf) origin(t *safetensors.Tensor) *origin {
+func (h *hfFiles) origin(t *safetensors.Tensor) *origin {
 	return &origin{name: t.Name, file: t.File(), at: t.FileAt(), form: t.DType.String()}
 }
 
 // find returns the tensor of that name, or nil.
-func (h *hf) find(name string) *safetensors.Tensor {
+func (h *hfFiles) find(name string) *safetensors.Tensor {
 	t := h.f.Tensor(name)
 	if t != nil {
 		h.used[name] = true
@@ -174,7 +151,7 @@ func (h *hf) find(name string) *safetensors.Tensor {
 }
 
 // need returns the tensor of that name.
-func (h *hf) need(name string) (*safetensors.Tensor, error) {
+func (h *hfFiles) need(name string) (*safetensors.Tensor, error) {
 	if t := h.find(name); t != nil {
 		return t, nil
 	}
@@ -183,7 +160,7 @@ func (h *hf) need(name string) (*safetensors.Tensor, error) {
 }
 
 // shaped refuses a tensor of another shape than dims.
-func (h *hf) shaped(t *safetensors.Tensor, dims ...int) error {
+func (h *hfFiles) shaped(t *safetensors.Tensor, dims ...int) error {
 	ok := len(t.Shape) == len(dims)
 	for i, d := range dims {
 		ok = ok && t.Shape[i] == int64(d)
@@ -194,16 +171,16 @@ func (h *hf) shaped(t *safetensors.Tensor, dims ...int) error {
 	return nil
 }
 
-func (h *hf) vector(name string, n int) ([]float32, error) {
-	t, err := h.need(hfName(name) + ".weight")
+func (h *hfFiles) vector(name string, n int) ([]float32, error) {
+	t, err := h.need(hf.Module(name) + ".weight")
 	if err != nil {
 		return nil, err
 	}
 	return h.numbers(t, n)
 }
 
-func (h *hf) bias(name string, n int) ([]float32, error) {
-	t := h.find(hfName(name) + ".bias")
+func (h *hfFiles) bias(name string, n int) ([]float32, error) {
+	t := h.find(hf.Module(name) + ".bias")
 	if t == nil {
 		return nil, nil
 	}
@@ -211,7 +188,7 @@ func (h *hf) bias(name string, n int) ([]float32, error) {
 }
 
 // numbers reads a vector of n values.
-func (h *hf) numbers(t *safetensors.Tensor, n int) ([]float32, error) {
+func (h *hfFiles) numbers(t *safetensors.Tensor, n int) ([]float32, error) {
 	if err := h.shaped(t, n); err != nil {
 		return nil, err
 	}
@@ -223,8 +200,8 @@ func (h *hf) numbers(t *safetensors.Tensor, n int) ([]float32, error) {
 }
 
 // scale reads the weight_scale of a linear, or nil if there is none.
-func (h *hf) scale(name string) (*float32, error) {
-	t := h.find(hfName(name) + ".weight_scale")
+func (h *hfFiles) scale(name string) (*float32, error) {
+	t := h.find(hf.Module(name) + ".weight_scale")
 	if t == nil {
 		return nil, nil
 	}
@@ -241,8 +218,8 @@ func (h *hf) scale(name string) (*float32, error) {
 	return &v[0], nil
 }
 
-func (h *hf) linear(name string, s ternary.Shape) (source, error) {
-	t, err := h.need(hfName(name) + ".weight")
+func (h *hfFiles) linear(name string, s ternary.Shape) (source, error) {
+	t, err := h.need(hf.Module(name) + ".weight")
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +255,7 @@ func (h *hf) linear(name string, s ternary.Shape) (source, error) {
 }
 
 // packed is the source of weights of four to a byte.
-func (h *hf) packed(name string, t *safetensors.Tensor, s ternary.Shape) (source, error) {
+func (h *hfFiles) packed(name string, t *safetensors.Tensor, s ternary.Shape) (source, error) {
 	o := h.origin(t)
 	o.form = "packed U8"
 	if h.form != multiplied && h.form != divided {
@@ -306,8 +283,8 @@ func (h *hf) packed(name string, t *safetensors.Tensor, s ternary.Shape) (source
 	return x, nil
 }
 
-func (h *hf) table(name string, s ternary.Shape) (source, error) {
-	t, err := h.need(hfName(name) + ".weight")
+func (h *hfFiles) table(name string, s ternary.Shape) (source, error) {
+	t, err := h.need(hf.Module(name) + ".weight")
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +300,7 @@ func (h *hf) table(name string, s ternary.Shape) (source, error) {
 }
 
 // floats is the source of a tensor of numbers, whose shape has been looked at.
-func (h *hf) floats(t *safetensors.Tensor, s ternary.Shape) (*values, error) {
+func (h *hfFiles) floats(t *safetensors.Tensor, s ternary.Shape) (*values, error) {
 	x := &values{origin: *h.origin(t), rows: s.Rows, cols: s.Cols}
 	switch t.DType {
 	case safetensors.F32:

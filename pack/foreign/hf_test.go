@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"npack/pack/hf"
 	"npack/pack/native"
 	"npack/pack/rows"
 	"npack/pack/safetensors"
@@ -72,7 +73,7 @@ func expand(m *ternary.Model, d safetensors.DType) (tensors []tensor) {
 			}
 			shape = append(shape, int64(t.Ternary.Rows), int64(t.Ternary.Cols))
 			if t.Ternary.Bias != nil {
-				tensors = append(tensors, tensor{hfName(t.Name) + ".bias", d, shape[:1], encode(d, t.Ternary.Bias)})
+				tensors = append(tensors, tensor{hf.Module(t.Name) + ".bias", d, shape[:1], encode(d, t.Ternary.Bias)})
 			}
 		case t.Int8 != nil:
 			for r := range t.Int8.Rows {
@@ -84,7 +85,7 @@ func expand(m *ternary.Model, d safetensors.DType) (tensors []tensor) {
 		default:
 			v, shape = t.Vector, append(shape, int64(len(t.Vector)))
 		}
-		tensors = append(tensors, tensor{hfName(t.Name) + ".weight", d, shape, encode(d, v)})
+		tensors = append(tensors, tensor{hf.Module(t.Name) + ".weight", d, shape, encode(d, v)})
 	}
 	return tensors
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"npack/pack"
+	"npack/pack/hf"
 	"npack/pack/native"
 	"npack/pack/safetensors"
 	"npack/ternary"
@@ -40,7 +41,7 @@ func pack4(m *ternary.Model, scale func(s float32) float32) (tensors []tensor) {
 	linears := map[string]*ternary.Matrix{}
 	for x := range m.Tensors() {
 		if x.Ternary != nil {
-			linears[hfName(x.Name)+".weight"] = x.Ternary
+			linears[hf.Module(x.Name)+".weight"] = x.Ternary
 		}
 	}
 	for _, x := range expand(m, safetensors.F32) {
@@ -326,7 +327,7 @@ func TestPackedCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	for form, size := range map[bitnetForm]float32{multiplied: 1.5, divided: 1 / float32(1.5)} {
-		lib := &hf{f: st, form: form, used: map[string]bool{}}
+		lib := &hfFiles{f: st, form: form, used: map[string]bool{}}
 		x, err := lib.linear("blk.0.ffn_down", ternary.Shape{Rows: 8, Cols: 8})
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"npack/cpu"
 	"npack/internal/pylib"
+	"npack/pack/hf"
 	"npack/runtime/backend"
 	"npack/runtime/reference"
 	"npack/ternary"
@@ -115,7 +116,7 @@ func TestTrainedWeights(t *testing.T) {
 		if x.Ternary == nil {
 			continue
 		}
-		name := hfName(x.Name) + ".weight"
+		name := hf.Module(x.Name) + ".weight"
 		want, ok := e.Quantized[name]
 		if !ok {
 			t.Fatalf("%s: nothing is stored", name)

@@ -3,13 +3,13 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
 
+	"npack/pack/hf"
 	"npack/pack/safetensors"
 	"npack/ternary"
 )
@@ -27,86 +27,72 @@ const (
 // writeBitNet writes a Hugging Face directory of a BitNet model with random
 // weights. Its embeddings are multiples of a power of two, as a container needs
 // them.
-func writeBitNet(dir string, c *ternary.Config, form string, seed uint64) (err error) {
+func writeBitNet(dir string, c *ternary.Config, form string, seed uint64) error {
 	if form != formPacked && form != formTrained {
 		return fmt.Errorf("the form is %q, expected %s or %s", form, formPacked, formTrained)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(bitnetConfig(c, form), "", "  ")
+	text, err := bitnetConfig(c, form)
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, safetensors.ShardName(0, 1))
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
+	return create(filepath.Join(dir, safetensors.ShardName(0, 1)), func(f *os.File) error {
+		h := bitnetHeader(c, form)
+		b := bufio.NewWriterSize(f, 1<<20)
+		w, err := safetensors.NewWriter(b, h)
 		if err != nil {
-			os.Remove(path)
-		}
-	}()
-	h := bitnetHeader(c, form)
-	b := bufio.NewWriterSize(f, 1<<20)
-	w, err := safetensors.NewWriter(b, h)
-	if err != nil {
-		return err
-	}
-	values := newFiller(nil).values
-	for i := range h.Tensors {
-		if err := bitnetData(w, &h.Tensors[i], &values, random(seed+uint64(i)<<32)); err != nil {
 			return err
 		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return b.Flush()
+		values := newFiller(nil).values
+		for i := range h.Tensors {
+			if err := bitnetData(w, &h.Tensors[i], &values, random(seed+uint64(i)<<32)); err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		return b.Flush()
+	})
 }
 
-func bitnetConfig(c *ternary.Config, form string) map[string]any {
-	mode := map[string]string{formPacked: "offline", formTrained: "online"}[form]
-	return map[string]any{
-		"architectures": []string{"BitNetForCausalLM"}, "model_type": "bitnet", "hidden_act": "relu2", "dtype": "bfloat16",
-		"num_hidden_layers": c.Layers, "hidden_size": c.Hidden, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim,
-		"intermediate_size": c.Intermediate, "vocab_size": c.Vocab, "max_position_embeddings": c.MaxPosition, "rms_norm_eps": c.RMSEps,
-		"rope_theta": c.RopeTheta, "tie_word_embeddings": c.Tied,
-		"quantization_config": map[string]string{"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": mode},
+// bitnetConfig is the text of config.json.
+func bitnetConfig(c *ternary.Config, form string) ([]byte, error) {
+	o, err := hf.Geometry(&ternary.Model{Config: *c}, &hf.Side{})
+	if err != nil {
+		return nil, err
 	}
+	mode := map[string]string{formPacked: "offline", formTrained: "online"}[form]
+	return append(o, hf.Member{Key: "dtype", Value: "bfloat16"},
+		hf.Member{Key: "quantization_config", Value: map[string]string{"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": mode}}).Encode(), nil
 }
 
 func bitnetHeader(c *ternary.Config, form string) *safetensors.Header {
 	h := &safetensors.Header{Metadata: []safetensors.KV{{Key: "format", Value: "pt"}}}
-	add := func(name string, d safetensors.DType, shape ...int64) {
-		h.Tensors = append(h.Tensors, safetensors.Tensor{Name: name, DType: d, Shape: shape})
+	add := func(name, ending string, d safetensors.DType, shape ...int64) {
+		h.Tensors = append(h.Tensors, safetensors.Tensor{Name: hf.Module(name) + ending, DType: d, Shape: shape})
 	}
-	n := func(v int) int64 { return int64(v) }
-	add("model.embed_tokens.weight", safetensors.BF16, n(c.Vocab), n(c.Hidden))
+	add("token_embd", ".weight", safetensors.BF16, int64(c.Vocab), int64(c.Hidden))
 	for i := range c.Layers {
-		layer := fmt.Sprintf("model.layers.%d.", i)
-		add(layer+"input_layernorm.weight", safetensors.BF16, n(c.Hidden))
-		add(layer+"post_attention_layernorm.weight", safetensors.BF16, n(c.Hidden))
-		add(layer+"self_attn.attn_sub_norm.weight", safetensors.BF16, n(c.Hidden))
-		add(layer+"mlp.ffn_sub_norm.weight", safetensors.BF16, n(c.Intermediate))
+		for _, n := range new(ternary.Layer).Norms(c) {
+			add(ternary.LayerName(i, n.Name), ".weight", safetensors.BF16, int64(n.Len))
+		}
 		for j, s := range c.LinearShapes() {
-			name := layer + [...]string{"self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down"}[j] + "_proj.weight"
+			name := ternary.LayerName(i, ternary.Projections[j])
 			if form == formTrained {
-				add(name, safetensors.BF16, n(s.Rows), n(s.Cols))
+				add(name, ".weight", safetensors.BF16, int64(s.Rows), int64(s.Cols))
 				continue
 			}
-			add(name, safetensors.U8, n(s.Rows/4), n(s.Cols))
-			add(name+"_scale", safetensors.BF16, 1)
+			add(name, ".weight", safetensors.U8, int64(s.Rows/4), int64(s.Cols))
+			add(name, ".weight_scale", safetensors.BF16, 1)
 		}
 	}
-	add("model.norm.weight", safetensors.BF16, n(c.Hidden))
+	add("output_norm", ".weight", safetensors.BF16, int64(c.Hidden))
 	return h
 }
 

@@ -78,29 +78,35 @@ func report(name, path string, err error) {
 	}
 }
 
-// write writes g to path and checks the size. What was there is replaced; a
-// part of a file is removed.
-func write(path string, g *geometry) (err error) {
+// write writes g to path and checks the size.
+func write(path string, g *geometry) error {
+	return create(path, func(f *os.File) error {
+		s := &sparse{f: f}
+		if err := native.Write(s, model(&g.Config)); err != nil {
+			return err
+		}
+		if s.off != g.bytes {
+			return fmt.Errorf("%s: %d bytes, the published file has %d", g.name, s.off, g.bytes)
+		}
+		return f.Truncate(s.off) // the file may end in a hole
+	})
+}
+
+// create makes a file that fill writes, in place of what was there; a part of one
+// is removed.
+func create(path string, fill func(*os.File) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
-			os.Remove(path)
-		}
-	}()
-	s := &sparse{f: f}
-	if err := native.Write(s, model(&g.Config)); err != nil {
-		return err
+	err = fill(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
 	}
-	if s.off != g.bytes {
-		return fmt.Errorf("%s: %d bytes, the published file has %d", g.name, s.off, g.bytes)
+	if err != nil {
+		os.Remove(path)
 	}
-	return f.Truncate(s.off) // the file may end in a hole
+	return err
 }
 
 // model returns a model whose planes and tables are zero. Equal parts share

@@ -15,37 +15,27 @@ import (
 // and Q8_0 tables of random weights, the smallest of its formats that its kernels
 // are made for. It has no vocabulary, only its size, which is all a benchmark
 // needs.
-func writePeer(path string, c *ternary.Config, seed uint64) (err error) {
+func writePeer(path string, c *ternary.Config, seed uint64) error {
 	h := peerHeader(c)
 	if err := h.LayOut(); err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
+	return create(path, func(f *os.File) error {
+		w := bufio.NewWriterSize(f, 1<<20)
+		g, err := gguf.NewWriter(w, h)
 		if err != nil {
-			os.Remove(path)
+			return err
 		}
-	}()
-	w := bufio.NewWriterSize(f, 1<<20)
-	g, err := gguf.NewWriter(w, h)
-	if err != nil {
-		return err
-	}
-	for i := range h.Tensors {
-		if err := peerData(g, &h.Tensors[i], random(seed+uint64(i)<<32)); err != nil {
-			return fmt.Errorf("%s: %w", h.Tensors[i].Name, err)
+		for i := range h.Tensors {
+			if err := peerData(g, &h.Tensors[i], random(seed+uint64(i)<<32)); err != nil {
+				return fmt.Errorf("%s: %w", h.Tensors[i].Name, err)
+			}
 		}
-	}
-	if err := g.Close(); err != nil {
-		return err
-	}
-	return w.Flush()
+		if err := g.Close(); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
 }
 
 // peerHeader has llama.cpp's names of keys and tensors.

@@ -2,30 +2,20 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"npack/internal/llamatest"
 	"npack/pack/stock"
 	"npack/runtime/identity"
 )
 
-// llamaModules is where .ci/run installs node-llama-cpp, whose packages carry
-// llama.cpp as it is published, compiled.
-const llamaModules = "../../node_modules"
-
-// llamaJob is a run of testdata/llama/llama.mjs.
+// llamaJob is a run of llama.cpp.
 type llamaJob struct {
-	Model        string `json:"model"`
-	Trajectories string `json:"trajectories"`
-	KV           string `json:"kv,omitempty"` // "" is llama.cpp's default, F16
-	Free         bool   `json:"free"`
-
+	llamatest.Job
 	what string
 	must bool // all tokens
 }
@@ -35,20 +25,7 @@ type llamaJob struct {
 // auto takes. With NPACK_EXHAUSTIVE=1 it runs the other types, too; what it
 // chooses otherwise there is reported, with the margins.
 func TestLlama(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIP: -short: some 8,000 tokens with llama.cpp")
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("SKIP: node is not installed, so the published llama.cpp cannot be run")
-	}
-	if _, err := os.Stat(filepath.Join(llamaModules, "node-llama-cpp")); err != nil {
-		t.Skipf("SKIP: no llama.cpp: %v (.ci/run has the npm command)", err)
-	}
-	modules, err := filepath.Abs(llamaModules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	llamatest.Require(t)
 	var jobs []llamaJob
 	dir := t.TempDir()
 	for _, name := range []string{"story", "storydraft"} {
@@ -68,7 +45,7 @@ func TestLlama(t *testing.T) {
 			if code := run([]string{"npack", "to-gguf", "--stock", ty, "--quick", "-q", "../../testdata/" + name, out}, nil, io.Discard, &stderr); code != 0 {
 				t.Fatalf("exit %d: %s", code, &stderr)
 			}
-			job := llamaJob{Model: out, Trajectories: paths, what: name + " " + ty}
+			job := llamaJob{Job: llamatest.Job{Model: out, Trajectories: paths}, what: name + " " + ty}
 			if ty == "f32" { // nothing is rounded anywhere
 				exact := job
 				exact.KV, exact.must, exact.what = "F32", true, exact.what+", f32 cache"
@@ -79,23 +56,13 @@ func TestLlama(t *testing.T) {
 			jobs = append(jobs, job)
 		}
 	}
-	arg, err := json.Marshal(jobs)
-	if err != nil {
-		t.Fatal(err)
+	list := make([]llamatest.Job, len(jobs))
+	for i := range jobs {
+		list[i] = jobs[i].Job
 	}
-	cmd := exec.CommandContext(t.Context(), node, "testdata/llama/llama.mjs", modules, string(arg))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("node: %v\n%s", err, &stderr)
-	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(lines) != len(jobs) {
-		t.Fatalf("%d answers to %d jobs\n%s", len(lines), len(jobs), out)
-	}
+	answers := llamatest.Decode(t, list)
 	for i, job := range jobs {
-		report, equal, total := compareLlama(t, job, lines[i])
+		report, equal, total := compareLlama(t, job, &answers[i])
 		t.Logf("%-26s %4d of %d tokens%s", job.what, equal, total, report)
 		if job.must && equal != total {
 			t.Errorf("%s: llama.cpp chooses %d of %d tokens%s", job.what, equal, total, report)
@@ -104,7 +71,7 @@ func TestLlama(t *testing.T) {
 }
 
 // compareLlama counts equal tokens; report names the first difference.
-func compareLlama(t *testing.T, job llamaJob, line string) (report string, equal, total int) {
+func compareLlama(t *testing.T, job llamaJob, got *llamatest.Answer) (report string, equal, total int) {
 	t.Helper()
 	data, err := os.ReadFile(job.Trajectories)
 	if err != nil {
@@ -114,14 +81,8 @@ func compareLlama(t *testing.T, job llamaJob, line string) (report string, equal
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got struct {
-		Prompts []struct {
-			IDs     []int32   `json:"ids"`
-			Margins []float64 `json:"margins"`
-		} `json:"prompts"`
-	}
-	if err := json.Unmarshal([]byte(line), &got); err != nil || len(got.Prompts) != len(want) {
-		t.Fatalf("%s: %v: %.200s", job.what, err, line)
+	if len(got.Prompts) != len(want) {
+		t.Fatalf("%s: %d prompts, want %d", job.what, len(got.Prompts), len(want))
 	}
 	worst := 0.0 // stored margin of a token that was chosen otherwise
 	for i, p := range got.Prompts {

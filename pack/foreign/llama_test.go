@@ -1,17 +1,15 @@
 package foreign
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"npack/cpu"
 	"npack/gguf"
+	"npack/internal/llamatest"
 	"npack/internal/pylib"
 	"npack/internal/tokens"
 	"npack/pack/fv5"
@@ -26,20 +24,7 @@ import (
 // bits, most. An architecture whose rows were in another order, or a scale taken
 // the other way, would agree in one of 4,096.
 func TestLlamaAgrees(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIP: -short")
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("SKIP: node is not installed, so the published llama.cpp cannot be run")
-	}
-	modules, err := filepath.Abs("../../node_modules")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(modules, "node-llama-cpp")); err != nil {
-		t.Skipf("SKIP: no llama.cpp: %v (.ci/run has the npm command)", err)
-	}
+	llamatest.Require(t)
 	tok, err := tokens.FromPack("../../testdata/story", 4096)
 	if err != nil {
 		t.Fatal(err)
@@ -48,13 +33,8 @@ func TestLlamaAgrees(t *testing.T) {
 		Prompt []int32 `json:"prompt_ids"`
 		IDs    []int32 `json:"ids"`
 	}
-	type job struct {
-		Model        string `json:"model"`
-		Trajectories string `json:"trajectories"`
-		KV           string `json:"kv"`
-	}
 	dir := t.TempDir()
-	var jobs []job
+	var jobs []llamatest.Job
 	var names []string
 	var want [][]trajectory
 	for _, tt := range []struct {
@@ -98,35 +78,12 @@ func TestLlamaAgrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := job{filepath.Join(dir, name+".gguf"), filepath.Join(dir, name+".json"), "F32"}
+		j := llamatest.Job{Model: filepath.Join(dir, name+".gguf"), Trajectories: filepath.Join(dir, name+".json"), KV: "F32"}
 		write(t, j.Model, b)
 		write(t, j.Trajectories, text)
 		jobs, names, want = append(jobs, j), append(names, name), append(want, runs)
 	}
-	arg, err := json.Marshal(jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), node, "../../cmd/npack/testdata/llama/llama.mjs", modules, string(arg))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("node: %v\n%s", err, &stderr)
-	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(lines) != len(jobs) {
-		t.Fatalf("%d answers to %d jobs\n%s", len(lines), len(jobs), out)
-	}
-	for i, line := range lines {
-		var got struct {
-			Prompts []struct {
-				IDs []int32 `json:"ids"`
-			} `json:"prompts"`
-		}
-		if err := json.Unmarshal([]byte(line), &got); err != nil {
-			t.Fatal(err)
-		}
+	for i, got := range llamatest.Decode(t, jobs) {
 		equal, total := 0, 0
 		for k, p := range got.Prompts {
 			for n, id := range p.IDs {
@@ -137,7 +94,7 @@ func TestLlamaAgrees(t *testing.T) {
 			}
 		}
 		t.Logf("%s: llama.cpp chooses %d of %d tokens", names[i], equal, total)
-		if least := total; total != 72 || equal < least && strings.HasSuffix(names[i], "F32") || equal < least/2 {
+		if total != 72 || equal < total/2 || equal < total && strings.HasSuffix(names[i], "F32") {
 			t.Errorf("%s: %d of %d", names[i], equal, total)
 		}
 	}

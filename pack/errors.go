@@ -64,3 +64,9 @@ func (e *Error) Unwrap() []error {
 	}
 	return []error{e.Kind}
 }
+
+// Unreadable is the error about a file that could be read when it was opened, and
+// not any more.
+func Unreadable(file string, err error) *Error {
+	return &Error{Kind: ErrTruncated, File: file, Offset: -1, Found: "reading failed", Err: err, Hint: "let no other program change the file, and check the disk"}
+}

@@ -80,6 +80,10 @@ func writePlot(path string, r *report) error {
 	}
 	drawHeading(canvas, r)
 
+	return writePNG(path, img)
+}
+
+func writePNG(path string, img *vgimg.Canvas) error {
 	f, err := outfile.Create(path, 0)
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 
 	"npack/internal/cli"
-	"npack/internal/outfile"
 	"npack/ternary"
 )
 
@@ -57,15 +56,7 @@ func writeTransportPlot(path string, r *transportReport) error {
 	canvas.FillText(title, vg.Point{X: vg.Points(12), Y: canvas.Max.Y - vg.Points(24)},
 		fmt.Sprintf("%s: %s bytes, %.2f %% of the container", filepath.Base(r.File), cli.Group(r.Bytes), 100*r.Ratio))
 
-	f, err := outfile.Create(path, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(f); err != nil {
-		return err
-	}
-	return f.Commit()
+	return writePNG(path, img)
 }
 
 // transportPanel draws one line a projection.

@@ -181,7 +181,7 @@ func (f *File) Container() (sha256 string, bytes int64, ok bool) {
 // Place words errors of reading; those of this package have their place already.
 func (f *File) Place(err error) error {
 	if errors.Is(err, ternary.ErrFault) {
-		return &pack.Error{Kind: pack.ErrTruncated, File: f.name, Offset: -1, Found: "reading failed", Err: err, Hint: "let no other program change the file, and check the disk"}
+		return pack.Unreadable(f.name, err)
 	}
 	return f.configError(f.name, err)
 }

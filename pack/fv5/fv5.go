@@ -387,8 +387,7 @@ func differs(name, part string, row, col int) error {
 // with the place in the file. Other errors are returned as they are.
 func (f *File) Place(err error) error {
 	if errors.Is(err, ternary.ErrFault) {
-		return &pack.Error{Kind: pack.ErrTruncated, File: f.name, Offset: -1, Found: "reading failed", Err: err,
-			Hint: "let no other program change the file, and check the disk"}
+		return pack.Unreadable(f.name, err)
 	}
 	var e *ternary.Error
 	if !errors.As(err, &e) {

@@ -233,6 +233,17 @@ func (l *Layer) Norms(c *Config) []Norm {
 // Shape is the size of one linear.
 type Shape struct{ Rows, Cols int }
 
+// Shape returns the rows and columns of a matrix or table. A vector is one row.
+func (t *Tensor) Shape() Shape {
+	switch {
+	case t.Ternary != nil:
+		return Shape{t.Ternary.Rows, t.Ternary.Cols}
+	case t.Int8 != nil:
+		return Shape{t.Int8.Rows, t.Int8.Cols}
+	}
+	return Shape{1, len(t.Vector)}
+}
+
 // LinearShapes returns the shapes of the seven linears of a layer in file order.
 func (c *Config) LinearShapes() [NumProjections]Shape {
 	q, kv, h, f := c.QDim(), c.KVDim(), c.Hidden, c.Intermediate

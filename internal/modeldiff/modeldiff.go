@@ -86,15 +86,7 @@ func (d *differ) run() error {
 }
 
 // weights is how many values of a tensor are compared.
-func weights(t ternary.Tensor) int64 {
-	switch {
-	case t.Ternary != nil:
-		return int64(t.Ternary.Rows) * int64(t.Ternary.Cols)
-	case t.Int8 != nil:
-		return int64(t.Int8.Rows) * int64(t.Int8.Cols)
-	}
-	return int64(len(t.Vector))
-}
+func weights(t ternary.Tensor) int64 { return int64(t.Shape().Rows) * int64(t.Shape().Cols) }
 
 func (d *differ) geometry(a, b *ternary.Config) {
 	note := func(part string, x, y any) {
@@ -131,11 +123,10 @@ func (d *differ) tensor(t, u ternary.Tensor) error {
 		}
 		if t.Ternary != nil {
 			d.matrix(t.Name, part[0].Ternary, part[1].Ternary, r0)
-			d.done += int64(r1-r0) * int64(t.Ternary.Cols)
 		} else {
 			d.table(t.Name, part[0].Int8, part[1].Int8, r0)
-			d.done += int64(r1-r0) * int64(t.Int8.Cols)
 		}
+		d.done += int64(r1-r0) * int64(t.Shape().Cols)
 		for i := range part {
 			d.src[i].Model().ReleaseTensor(part[i])
 		}

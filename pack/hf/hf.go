@@ -73,20 +73,20 @@ func plan(m *ternary.Model, o Options) ([]safetensors.Header, family, error) {
 		h.Tensors = append(h.Tensors, t)
 	}
 	for t := range m.Tensors() {
-		module := Module(t.Name)
-		switch {
-		case t.Ternary != nil:
-			add(module+".weight", o.DType, t.Ternary.Rows, t.Ternary.Cols)
-			if t.Ternary.Bias != nil {
-				add(module+".bias", o.DType, t.Ternary.Rows)
-			}
-			if f == bitNet {
-				add(module+".weight_scale", safetensors.F32, 1)
-			}
-		case t.Int8 != nil:
-			add(module+".weight", o.DType, t.Int8.Rows, t.Int8.Cols)
-		default:
-			add(module+".weight", o.DType, len(t.Vector))
+		module, shape := Module(t.Name), t.Shape()
+		if t.Vector != nil {
+			add(module+".weight", o.DType, shape.Cols)
+			continue
+		}
+		add(module+".weight", o.DType, shape.Rows, shape.Cols)
+		if t.Ternary == nil {
+			continue
+		}
+		if t.Ternary.Bias != nil {
+			add(module+".bias", o.DType, shape.Rows)
+		}
+		if f == bitNet {
+			add(module+".weight_scale", safetensors.F32, 1)
 		}
 	}
 	files, err := h.Split(o.MaxShard)
@@ -175,13 +175,7 @@ func (x *exporter) write(w io.Writer) error {
 
 // rows writes a matrix or table.
 func (x *exporter) rows(t ternary.Tensor) error {
-	cols := 0
-	if t.Ternary != nil {
-		cols = t.Ternary.Cols
-	} else {
-		cols = t.Int8.Cols
-	}
-	v := make([]float32, cols)
+	v := make([]float32, t.Shape().Cols)
 	var p ternary.Part
 	for r0, r1 := range t.Chunks() {
 		part, err := x.m.ReadRows(&p, t, r0, r1)

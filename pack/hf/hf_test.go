@@ -109,13 +109,8 @@ func checkTensors(t *testing.T, f *safetensors.File, m *ternary.Model) (used int
 	}
 	for x := range m.Tensors() {
 		name := hf.Module(x.Name)
-		rows, cols := 1, len(x.Vector)
-		switch {
-		case x.Ternary != nil:
-			rows, cols = x.Ternary.Rows, x.Ternary.Cols
-		case x.Int8 != nil:
-			rows, cols = x.Int8.Rows, x.Int8.Cols
-		default:
+		rows, cols := x.Shape().Rows, x.Shape().Cols
+		if x.Vector != nil {
 			if !slices.Equal(get(name+".weight", int64(cols)), x.Vector) {
 				t.Errorf("%s differs", name)
 			}

@@ -106,16 +106,10 @@ func check(m *ternary.Model) error {
 		return refuse("rotary_dims", fmt.Sprintf("%d of %d dimensions of a head are rotated", m.RotaryDims, m.HeadDim), "all, as mlx-lm does")
 	}
 	for t := range m.Tensors() {
-		cols := 32
-		switch {
-		case t.Ternary != nil && t.Ternary.Bias != nil:
+		if t.Ternary != nil && t.Ternary.Bias != nil {
 			return refuse(tensorPlace(t.Name), "a bias", "none: mlx-lm's qwen3 has none")
-		case t.Ternary != nil:
-			cols = t.Ternary.Cols
-		case t.Int8 != nil:
-			cols = t.Int8.Cols
 		}
-		if cols%32 != 0 {
+		if cols := t.Shape().Cols; t.Vector == nil && cols%32 != 0 {
 			return refuse(tensorPlace(t.Name), fmt.Sprintf("%d columns", cols), "a multiple of 32, MLX's smallest group")
 		}
 	}

@@ -318,12 +318,7 @@ func sameValues(t *testing.T, dir string, m *ternary.Model) {
 			}
 			continue
 		}
-		n, cols := 0, 0
-		if x.Ternary != nil {
-			n, cols = x.Ternary.Rows, x.Ternary.Cols
-		} else {
-			n, cols = x.Int8.Rows, x.Int8.Cols
-		}
+		n, cols := x.Shape().Rows, x.Shape().Cols
 		a, err := m.ReadRows(&p, x, 0, n)
 		if err != nil {
 			t.Fatal(err)

@@ -239,12 +239,8 @@ func (f *File) source(t ternary.Tensor) (*source, error) {
 	name := hf.Module(t.Name)
 	rec, ok := f.rec.Tensors[name]
 	s := &source{t: t, bits: rec.Bits, group: rec.GroupSize, planes: f.rec.Profile == Planes && t.Ternary != nil}
-	cols, n := int64(columns(t)), int64(0)
-	if t.Ternary != nil {
-		n = int64(t.Ternary.Rows)
-	} else {
-		n = int64(t.Int8.Rows)
-	}
+	shape := t.Shape()
+	n, cols := int64(shape.Rows), int64(shape.Cols)
 	switch {
 	case !ok || !slices.Contains(widths, s.bits) || s.group != 32 && s.group != 64 && s.group != 128 || cols%int64(s.group) != 0,
 		t.Int8 != nil && s.bits != 8, s.planes && s.bits != 2:

@@ -88,8 +88,8 @@ func NewPlan(ctx context.Context, m *ternary.Model, o Options) (*Plan, error) {
 	for t := range m.Tensors() {
 		k := module{t: t, name: hf.Module(t.Name)}
 		if t.Vector == nil && p.Profile != Dense {
-			k.bits, k.group = 8, largestGroup(columns(t))
-			cols = append(cols, columns(t))
+			k.bits, k.group = 8, largestGroup(t.Shape().Cols)
+			cols = append(cols, t.Shape().Cols)
 		}
 		if t.Ternary != nil {
 			switch p.Profile {
@@ -120,13 +120,6 @@ func NewPlan(ctx context.Context, m *ternary.Model, o Options) (*Plan, error) {
 	return p, nil
 }
 
-func columns(t ternary.Tensor) int {
-	if t.Ternary != nil {
-		return t.Ternary.Cols
-	}
-	return t.Int8.Cols
-}
-
 // layOut decides which tensors there are (§3) and in which files.
 func (p *Plan) layOut() error {
 	h := safetensors.Header{Metadata: []safetensors.KV{{Key: "format", Value: "mlx"}}}
@@ -148,12 +141,8 @@ func (p *Plan) tensors(k *module) []safetensors.Tensor {
 	if k.t.Vector != nil {
 		return []safetensors.Tensor{{Name: k.name + ".weight", DType: safetensors.F32, Shape: []int64{int64(len(k.t.Vector))}}}
 	}
-	rows, cols := int64(0), int64(columns(k.t))
-	if k.t.Ternary != nil {
-		rows = int64(k.t.Ternary.Rows)
-	} else {
-		rows = int64(k.t.Int8.Rows)
-	}
+	shape := k.t.Shape()
+	rows, cols := int64(shape.Rows), int64(shape.Cols)
 	if k.bits == 0 {
 		return []safetensors.Tensor{{Name: k.name + ".weight", DType: safetensors.F32, Shape: []int64{rows, cols}}}
 	}

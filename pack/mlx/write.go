@@ -162,7 +162,7 @@ func (x *exporter) module(k *module) error {
 		return x.floats(k.t.Vector...)
 	}
 	var steps [2][]float32 // of each row; the second of planes alone
-	values := make([]float32, columns(k.t))
+	values := make([]float32, k.t.Shape().Cols)
 	var part ternary.Part
 	for r0, r1 := range k.t.Chunks() {
 		t, err := x.m.ReadRows(&part, k.t, r0, r1)
@@ -202,7 +202,7 @@ func (x *exporter) module(k *module) error {
 				if s == nil {
 					continue
 				}
-				for range columns(k.t) / k.group {
+				for range k.t.Shape().Cols / k.group {
 					x.row = binary.LittleEndian.AppendUint32(x.row, math.Float32bits(by*s[r]))
 				}
 			}

@@ -286,7 +286,7 @@ func TestRefused(t *testing.T) {
 func floats(n int) []float32 { return make([]float32, n) }
 
 // transformers loads the story model and random ones of other topologies, and
-// chooses the tokens that float64 chooses.
+// chooses the tokens that float64 chooses, of BitNet those of the reference.
 func TestTransformers(t *testing.T) {
 	f, err := native.OpenBytes("story.bin", story.Container)
 	if err != nil {
@@ -295,7 +295,9 @@ func TestTransformers(t *testing.T) {
 	const stored = "../../testdata/story/trajectories.json"
 	dir, _ := write(t, f.Model(), hf.Options{DType: safetensors.F32, Side: "../../testdata/story"})
 	pairs := []string{dir, stored}
-	for _, i := range []int{1, 4, 5, -4} { // qwen3 untied, qwen2 twice, and as llama
+	// qwen3 untied, qwen2 twice, and as llama; of the two of BitNet the one without an
+	// activation at a rounding tie, which the order of float32 sums decides.
+	for _, i := range []int{1, 4, 5, -4, 7} {
 		spec := ternarytest.All()[max(i, -i)].Spec
 		spec.Bias = spec.Bias && i > 0
 		m := ternarytest.Model(spec)

@@ -1,6 +1,7 @@
 package mlx_test
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"testing"
@@ -14,7 +15,9 @@ import (
 )
 
 // mlx-lm as it is published loads packs of all exact profiles, tied and untied,
-// in one file and in several, and chooses the tokens that float64 chooses.
+// in one file and in several, and chooses the tokens that float64 chooses. With
+// NPACK_EXHAUSTIVE=1 it does so with all trajectories and with the rounded packs,
+// too: of 8 bits it chooses the same tokens, of 6 all but a few.
 func TestMLXLM(t *testing.T) {
 	f, err := native.OpenBytes("story.bin", story.Container)
 	if err != nil {
@@ -22,12 +25,13 @@ func TestMLXLM(t *testing.T) {
 	}
 	const stored = "../../testdata/story/trajectories.json"
 	planes, _ := write(t, f.Model(), mlx.Options{Side: "../../testdata/story", Source: "story.bin"})
-	pairs := []string{planes, stored}
+	names, pairs := []string{"story, planes"}, []string{planes, stored}
 	small := func(m *ternary.Model, o mlx.Options, want mlx.Profile) {
 		dir, p := write(t, m, o)
 		if p.Profile != want {
 			t.Errorf("profile %s, want %s", p.Profile, want)
 		}
+		names = append(names, "random, "+string(want))
 		pairs = append(pairs, dir, pylib.Greedy(t, m, 3, 12))
 	}
 	small(model(64, 96, 96, false), mlx.Options{MaxShard: 30000}, mlx.Planes)
@@ -40,20 +44,30 @@ func TestMLXLM(t *testing.T) {
 	small(model(96, 64, 96, true), mlx.Options{Profile: mlx.Dense}, mlx.Dense)
 
 	load := pylib.Load{Limit: 3, Free: 1, Steps: 12}
+	mayDiffer := map[string]float64{} // a share of the tokens; of exact packs none
 	if os.Getenv("NPACK_EXHAUSTIVE") != "" {
 		load = pylib.Load{Limit: 24, Free: 24, Steps: 64}
+		for _, p := range []struct {
+			bits  int
+			share float64
+		}{{8, 0}, {6, 0.01}} {
+			name := fmt.Sprintf("story, nearest, %d bits", p.bits)
+			dir, _ := write(t, f.Model(), mlx.Options{Profile: mlx.Nearest, Bits: p.bits, Side: "../../testdata/story", Source: "story.bin"})
+			names, pairs, mayDiffer[name] = append(names, name), append(pairs, dir, stored), p.share
+		}
 	}
 	answers := pylib.Decode(t, []string{"mlx_lm"}, "testdata/decode.py", load, pairs...)
 	for i, a := range answers {
 		s := pylib.Read(t, pairs[2*i+1])
 		compared, different, lines := a.Differences(s)
-		t.Logf("%s: %d of %d tokens equal, margins within %.2g, perplexity %.9g", a.Program, compared-different, compared, a.MarginError(s), a.Perplexity())
-		if compared < 36 || different > 0 {
-			t.Errorf("pack %d: %d of %d tokens differ: %q", i, different, compared, lines)
+		share, rounded := mayDiffer[names[i]]
+		t.Logf("%s: %s: %d of %d tokens equal, margins within %.2g, perplexity %.9g", a.Program, names[i], compared-different, compared, a.MarginError(s), a.Perplexity())
+		if compared < 36 || float64(different) > share*float64(compared) {
+			t.Errorf("%s: %d of %d tokens differ: %q", names[i], different, compared, lines)
 		}
 		// Float32 sums of some hundred products in MLX's order: FORMAT.md §6.
-		if e := a.MarginError(s); e > 1e-4 {
-			t.Errorf("pack %d: a margin is off by %g", i, e)
+		if e := a.MarginError(s); e > 1e-4 && !rounded {
+			t.Errorf("%s: a margin is off by %g", names[i], e)
 		}
 	}
 	checkPerplexity(t, &answers[0], load.Limit)

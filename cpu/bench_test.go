@@ -86,7 +86,7 @@ func BenchmarkDot(b *testing.B) {
 	benchLinears(b, func(b *testing.B, k *kernels, l *linear) {
 		tile := benchBlocks * 12 * l.rows
 		near := randomBytes(nearSize / tile * tile)
-		x := l.formOf(randomDigits(benchBlocks * l.planes * blockCols))
+		x, _ := l.formOf(randomDigits(benchBlocks * l.planes * blockCols))
 		pass := func(w []byte, sums []int32) {
 			for ; len(w) >= tile; w = w[tile:] {
 				l.dot(sums, w, x, benchBlocks)
@@ -121,7 +121,8 @@ func BenchmarkMany(b *testing.B) {
 		w := randomBytes(nearSize / tile * tile)
 		for _, columns := range []int{2, 4, 8, 64} {
 			b.Run(fmt.Sprintf("columns=%d", columns), func(b *testing.B) {
-				x, stride := l.formOf(randomDigits(columns*benchBlocks*l.planes*blockCols)), benchBlocks*l.formBytes
+				x, _ := l.formOf(randomDigits(columns * benchBlocks * l.planes * blockCols))
+				stride := benchBlocks * l.formBytes
 				sums, scratch := make([]int32, columns*2*l.planes*l.rows), make([]byte, l.scratch(columns))
 				b.SetBytes(int64(len(w)))
 				b.ReportAllocs()

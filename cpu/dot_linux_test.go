@@ -27,7 +27,8 @@ func BenchmarkDotThread(b *testing.B) {
 		defer runtime.UnlockOSThread()
 		w, tile := farBytes(), benchBlocks*12*l.rows
 		w = w[:len(w)/tile*tile]
-		x, sums := l.formOf(randomDigits(benchBlocks*l.planes*blockCols)), make([]int32, 2*l.planes*l.rows)
+		x, _ := l.formOf(randomDigits(benchBlocks * l.planes * blockCols))
+		sums := make([]int32, 2*l.planes*l.rows)
 		b.SetBytes(int64(len(w)))
 		start := spent()
 		for b.Loop() {

@@ -26,12 +26,13 @@ func TestDotMaxCols(t *testing.T) {
 		for _, kind := range []string{"lowest", "highest", "fullest"} {
 			q, x := testDigits(l.maxCols, l.planes, digitKinds[kind])
 			sums := make([]int32, 2*l.planes*l.rows)
-			l.dot(sums, w, l.formOf(x), blocks)
+			x, more := l.formOf(x)
+			l.dot(sums, w, x, blocks)
 			want := int64(0)
 			for _, v := range q {
 				want += 2 * int64(v)
 			}
-			for i, v := range l.values(sums) {
+			for i, v := range l.values(sums, more) {
 				if v != want {
 					t.Fatalf("%s digits: sum %d is %d, want %d", kind, i, v, want)
 				}

@@ -175,7 +175,8 @@ func (in *instance) activate(i int, x []float32) {
 	in.quantize(i, x, in.l.planes, in.c.Arch == ternary.BitNet)
 	if in.l.form != nil {
 		p := &in.pass
-		in.l.form(p.formed[i*in.pad.formed:], p.fixed[i*in.pad.fixed:], len(x)/blockCols)
+		// X counts in no other way than sums being too large by as much.
+		p.scales[i].sum += in.l.form(p.formed[i*in.pad.formed:], p.fixed[i*in.pad.fixed:], len(x)/blockCols)
 	}
 }
 

@@ -74,9 +74,10 @@ type linear struct {
 	// part does not have count as 0. It reports false if a weight is both +1 and
 	// -1, or 0 with a magnitude, or if a bit is set behind the last column.
 	arrange func(dst []byte, part *ternary.Matrix, row, R, blocks int) bool
-	// form writes the activations x [blocks][P][32] for dot and dotMany, dst
-	// [blocks][formBytes]. It may be nil: they are wanted as they are.
-	form      func(dst, x []int8, blocks int)
+	// form writes the activations x [blocks][P][32] for dot and many, dst
+	// [blocks][formBytes], and returns by how much that makes all sums too large. It
+	// may be nil: they are wanted as they are.
+	form      func(dst, x []int8, blocks int) (more int64)
 	formBytes int
 	// dot writes the sums of a tile w [blocks][12R].
 	dot func(sums []int32, w []byte, x []int8, blocks int)

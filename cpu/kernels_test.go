@@ -62,16 +62,20 @@ var weightKinds = map[string]func(r *rand.Rand, row, col int) int{
 
 // digitKinds are ways to choose an activation for P digits.
 var digitKinds = map[string]func(r *rand.Rand, planes, col int) int32{
-	"random":  func(r *rand.Rand, planes, _ int) int32 { return int32(r.IntN(1<<(8*planes-1))) - 1<<(8*planes-2) },
-	"lowest":  func(_ *rand.Rand, planes, _ int) int32 { return -[]int32{0, 128, 32896, 8421504}[planes] }, // all digits -128
+	"random": func(r *rand.Rand, planes, _ int) int32 { return int32(r.IntN(1<<(8*planes-1))) - 1<<(8*planes-2) },
+	// NUMERICS.md, section 4: the limit, all digits 127, holds for both signs.
+	"lowest":  func(_ *rand.Rand, planes, _ int) int32 { return -[]int32{0, 127, 32639, 8355711}[planes] },
 	"highest": func(_ *rand.Rand, planes, _ int) int32 { return []int32{0, 127, 32639, 8355711}[planes] },
+	"-128":    func(_ *rand.Rand, planes, _ int) int32 { return -[]int32{0, 127, 32384, 8290432}[planes] }, // all digits but the top one
+	"both": func(_ *rand.Rand, planes, col int) int32 {
+		return []int32{0, 127, 32639, 8355711}[planes] * int32(1-2*(col/3%2))
+	},
 	"ramp": func(_ *rand.Rand, planes, col int) int32 {
 		return int32(col+1) * []int32{0, 1, 250, 60000}[planes] % 127
 	},
-	// Sums of four, and 512 for each of their digits (see the tables of avx2),
-	// have the largest lower digits of 7 bits.
+	// Sums of four have the largest lower digits (see the tables of avx2).
 	"fullest": func(_ *rand.Rand, planes, col int) int32 {
-		return []int32{0, 127, 15871, 1965567}[planes] * int32(col%4/3)
+		return []int32{0, 120, 31744, 8257536}[planes] - int32(col%4/3)
 	},
 }
 
@@ -162,10 +166,10 @@ func TestDot(t *testing.T) {
 						t.Fatalf("%s weights, %d columns: not valid", kind, cols)
 					}
 					q, x := testDigits(cols, l.planes, digit)
-					x, xLives := testForm(l, x)
+					x, more, xLives := testForm(l, x)
 					sums, lives := guarded[int32](2*l.planes*l.rows, 0x5a5a5a5a)
 					l.dot(sums, w, x, blocks)
-					if got, want := l.values(sums), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !xLives() {
+					if got, want := l.values(sums, more), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !xLives() {
 						t.Fatalf("%s weights, %s digits, %d columns: %v, want %v (canaries live: %t, %t, %t)", kind, digits, cols, got, want, lives(), wLives(), xLives())
 					}
 				}
@@ -175,14 +179,13 @@ func TestDot(t *testing.T) {
 }
 
 // testForm is formOf between canaries.
-func testForm(l *linear, x []int8) ([]int8, func() bool) {
+func testForm(l *linear, x []int8) (formed []int8, more int64, lives func() bool) {
 	if l.form == nil {
-		return x, func() bool { return true }
+		return x, 0, func() bool { return true }
 	}
 	blocks := len(x) / l.planes / blockCols
-	dst, lives := guarded[int8](blocks*l.formBytes, -77)
-	l.form(dst, x, blocks)
-	return dst, lives
+	formed, lives = guarded[int8](blocks*l.formBytes, -77)
+	return formed, l.form(formed, x, blocks), lives
 }
 
 // A weight of the wrong row or column, of either plane, must show, and what
@@ -270,16 +273,17 @@ func TestMany(t *testing.T) {
 					size := 2 * l.planes * l.rows
 					sums, lives := guarded[int32](columns*size, 77)
 					scratch, scratchLives := guarded[byte](l.scratch(columns), 0x5a)
-					var qs [][]int32
+					qs, more := make([][]int32, columns), make([]int64, columns)
 					for c := range columns {
 						name := []string{"random", "lowest", "highest", "ramp"}[c%4]
 						q, col := testDigits(cols, l.planes, digitKinds[name])
-						copy(x[c*stride:], l.formOf(col))
-						qs = append(qs, q)
+						col, more[c] = l.formOf(col)
+						copy(x[c*stride:], col)
+						qs[c] = q
 					}
 					l.many(sums, w, x, blocks, columns, stride, scratch)
 					for c, q := range qs {
-						if got, want := l.values(sums[c*size:][:size]), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !scratchLives() {
+						if got, want := l.values(sums[c*size:][:size], more[c]), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !scratchLives() {
 							t.Fatalf("%s weights, %d columns of weights, column %d of %d: %v, want %v (canaries live: %t, %t, %t)", kind, cols, c, columns, got, want, lives(), wLives(), scratchLives())
 						}
 					}

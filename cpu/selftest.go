@@ -59,8 +59,9 @@ var selfTests = []struct {
 		m, w := selfTile(l)
 		x := selfDigits(l.planes)
 		got := make([]int32, 2*l.planes*l.rows)
-		l.dot(got, w, l.formOf(x), selfBlocks)
-		return slices.Equal(l.values(got), selfSums(m, l, x))
+		formed, more := l.formOf(x)
+		l.dot(got, w, formed, selfBlocks)
+		return slices.Equal(l.values(got, more), selfSums(m, l, x))
 	})},
 	{"many", compareLinears(func(l *linear) bool {
 		m, w := selfTile(l)
@@ -70,9 +71,12 @@ var selfTests = []struct {
 		x = append(x, x[:columns*stride]...)
 		size := 2 * l.planes * l.rows
 		got := make([]int32, columns*size)
-		l.many(got, w, l.formOf(x), selfBlocks, columns, l.formBytes, make([]byte, l.scratch(columns)))
+		formed, _ := l.formOf(x)
+		l.many(got, w, formed, selfBlocks, columns, l.formBytes, make([]byte, l.scratch(columns)))
 		for c := range columns {
-			if !slices.Equal(l.values(got[c*size:][:size]), selfSums(m, l, x[c*stride:][:selfBlocks*stride])) {
+			x := x[c*stride:][:selfBlocks*stride]
+			_, more := l.formOf(x)
+			if !slices.Equal(l.values(got[c*size:][:size], more), selfSums(m, l, x)) {
 				return false
 			}
 		}
@@ -321,27 +325,34 @@ func selfDigits(planes int) []int8 {
 		x[i] = int8(rng.Uint32())
 	}
 	copy(x, []int8{-128, 127, -128, -128, 127, 1, 0, -1})
+	for i, d := range x {
+		if top := i/blockCols%planes == planes-1; top {
+			x[i] = max(d, -127)
+		}
+	}
 	return x
 }
 
-// formOf returns the activations x [blocks][P][32] as dot wants them.
-func (l *linear) formOf(x []int8) []int8 {
+// formOf returns the activations x [blocks][P][32] as dot wants them, and by how
+// much that makes its sums too large.
+func (l *linear) formOf(x []int8) (formed []int8, more int64) {
 	if l.form == nil {
-		return x
+		return x, 0
 	}
 	blocks := len(x) / l.planes / blockCols
-	dst := make([]int8, blocks*l.formBytes)
-	l.form(dst, x, blocks)
-	return dst
+	formed = make([]int8, blocks*l.formBytes)
+	return formed, l.form(formed, x, blocks)
 }
 
-// values returns what sums [2][P][R] stand for, [2][R].
-func (l *linear) values(sums []int32) []int64 {
+// values returns what sums [2][P][R] stand for, [2][R], less what they are too
+// large by.
+func (l *linear) values(sums []int32, more int64) []int64 {
 	v := make([]int64, 2*l.rows)
 	for i := range v {
 		for p, at := 0, i/l.rows*l.planes*l.rows+i%l.rows; p < l.planes; p++ {
 			v[i] += int64(sums[at+p*l.rows]) << (8 * p)
 		}
+		v[i] -= more
 	}
 	return v
 }

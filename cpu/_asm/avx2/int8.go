@@ -33,22 +33,35 @@ func int8Dot(digits int) {
 	MOVQ(row, w)
 	acc := zeros(2 * digits) // [half of a block][digit]
 
-	Label("block")
-	PREFETCHT0(Mem{Base: w, Disp: int8Ahead})
-	for half := range 2 {
-		weights := YMM()
-		VPMOVSXBW(Mem{Base: w, Disp: half * 16}, weights)
-		for d := range digits {
-			product, sum := YMM(), acc[half*digits+d]
-			VPMADDWD(Mem{Base: x, Disp: (2*d + half) * vec}, weights, product)
-			VPADDD(product, sum, sum)
+	block := func(n int) {
+		for half := range 2 {
+			weights := YMM()
+			VPMOVSXBW(Mem{Base: w, Disp: n*blockCols + half*16}, weights)
+			for d := range digits {
+				product, sum := YMM(), acc[half*digits+d]
+				VPMADDWD(Mem{Base: x, Disp: (n*2*digits + 2*d + half) * vec}, weights, product)
+				VPADDD(product, sum, sum)
+			}
 		}
 	}
-	ADDQ(U32(blockCols), w)
-	ADDQ(U32(2*digits*vec), x)
-	DECQ(blocks)
-	JNZ(LabelRef("block"))
 
+	Comment("Two blocks, which are a line of the cache, at a time, and one if that is left.")
+	SUBQ(Imm(2), blocks)
+	JLT(LabelRef("last"))
+	Label("two")
+	PREFETCHT0(Mem{Base: w, Disp: int8Ahead})
+	block(0)
+	block(1)
+	ADDQ(U32(2*blockCols), w)
+	ADDQ(U32(2*2*digits*vec), x)
+	SUBQ(Imm(2), blocks)
+	JGE(LabelRef("two"))
+	Label("last")
+	CMPQ(blocks, I8(-1))
+	JNE(LabelRef("total"))
+	block(0)
+
+	Label("total")
 	total := sum64(acc[:digits], acc[digits:])
 	ADDQ(total, Mem{Base: sums})
 	ADDQ(U32(8), sums)

@@ -3,8 +3,7 @@
 //	go generate ./cpu
 //
 // Each function is the kernel of the same name in the type kernels there, which
-// says what its arguments are. For one digit R is 8, so that a part of a block of
-// weights is one vector; tables.go is about more.
+// says what its arguments are.
 package main
 
 import (
@@ -14,18 +13,12 @@ import (
 )
 
 const (
-	vec       = 32         // bytes of a vector
-	blockCols = 32         // columns of a block
-	slots     = 8          // of 4 columns in a block
-	maxBlocks = 64 / slots // that 16 bits can sum: 64 * 2 columns * 2 * -128 = -32768
+	vec       = 32 // bytes of a vector
+	blockCols = 32 // columns of a block
 )
 
 // Constants, a vector long.
 var (
-	three = constant("three", 0x03030303)
-	upper = constant("upper", 0xaaaaaaaa) // the upper bit of every two
-	ones  = constant("ones", 0x00010001)
-
 	nibble = constant("nibble", 0x0f0f0f0f)
 
 	column0 = dwords("column0", 0, ^0, 0, ^0, 0, ^0, 0, ^0) // the sums that it is part of
@@ -36,9 +29,6 @@ var (
 
 func main() {
 	ConstraintExpr("!noasm")
-	dot(1)
-	expand()
-	dotMany(1)
 	for _, k := range tableds {
 		k.lookUp()
 		k.lookUpMany()

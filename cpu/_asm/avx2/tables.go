@@ -11,18 +11,18 @@ import (
 // A sum of four activations is looked up, not computed: VPSHUFB does that for 32
 // rows, with four bits of each row's weights as the index into the 16 sums that
 // there can be. Sums are cut into digits, and bytes hold the sum of several lookups
-// of a digit: two of 7 bits or four of 6.
+// of a digit: two of 7 bits, four of 6, eight of 5 or 4.
 const (
 	tabRows   = 64                    // R
 	table     = 16                    // bytes: a digit of the sums of four columns
+	fours     = blockCols / 4         // tables of a digit in a block
 	group     = 3 * tabRows           // bytes of 8 columns: bits p, q and n, a byte a row
+	vectors   = group / vec           // [p, q, n][half of the rows]
 	bitsBlock = blockCols / 8 * group // of 32 columns
-	lines     = bitsBlock / 64        // of the cache
 	nibbles   = 2 * bitsBlock         // a block with four columns a byte
-	segment   = 4                     // blocks whose nibbles stay in the first-level cache for all digits
-	segmentOf = 8                     // and for all columns, if there are several
+	segment   = 8                     // blocks whose weights and tables stay in the first-level cache
 	maxTables = 64                    // blocks that 16 bits can sum: 64 * 4 * 2*127 = 65024
-	accs      = 2 * group / vec       // sums of a digit: [p, q, n][half of the rows][all, high]
+	digitSums = vectors * 2 * vec     // bytes of the 16-bit sums of a digit, [vectors][all, high]
 )
 
 // tabled is the linear for activations of so many planes.
@@ -31,103 +31,151 @@ type tabled struct {
 	widths []int // bits of the digits of a sum of four activations, lowest first
 }
 
-var tableds = []tabled{{2, []int{6, 6, 6}}, {3, []int{7, 7, 6, 6}}}
+// Sums of four activations, less the least of them, go up to 4 times the largest
+// activation, 127, 0x7f7f or 0x7f7f7f: 9, 17 or 25 bits.
+var tableds = []tabled{{1, []int{5, 4}}, {2, []int{6, 6, 5}}, {3, []int{7, 6, 6, 6}}}
 
-// bias is added to all sums of a table: then none is negative. It is 128 in each
-// base-256 digit of four activations.
-func (k tabled) bias() uint32 { return 4 * 128 * 0x010101 & (1<<(8*k.planes+2) - 1) }
-
-func (k tabled) tableBlock() int { return 8 * len(k.widths) * table }          // bytes of 32 columns: [4 columns][digit][sum]
-func (k tabled) sums16() int     { return len(k.widths) * accs * vec }         // bytes of a column's 16-bit sums
-func (k tabled) sums32() uint32  { return uint32(2 * k.planes * tabRows * 4) } // and of its 32-bit ones
+func (k tabled) tableBlock() int { return fours * len(k.widths) * table } // bytes of 32 columns: [4 columns][digit][sum]
+func (k tabled) sums16() int     { return len(k.widths) * digitSums }     // bytes of a column's 16-bit sums
+func (k tabled) sums32() int     { return 2 * k.planes * tabRows * 4 }    // and of its 32-bit ones
 
 func (k tabled) name(s string) string { return fmt.Sprintf("%s%dAVX2", s, k.planes) }
 
 // lookUp is [linear].dot on w [blocks][4][p, q, n][64] (see arrangeBits in package cpu)
 // and tables [blocks][8][digit][16].
+//
+// Through a segment of blocks it takes one vector of 32 rows after the other, all
+// digits at once: bits are taken apart once, and never leave the registers.
 func (k tabled) lookUp() {
 	TEXT(k.name("lookUp"), 0, "func(sums *int32, w *byte, tables *int8, blocks int)")
-	frame := AllocLocal(segment*nibbles + k.sums16() + vec)
-	u := GP64()
-	LEAQ(frame.Offset(vec-1), u)
-	ANDQ(I8(-vec), u)
-	k.lookUpColumns(segment, u, nil, nil)
-}
-
-// lookUpMany is [linear].many: a block is split into nibbles once for all columns.
-// scratch has segmentOf*nibbles bytes and sums16 for each column.
-func (k tabled) lookUpMany() {
-	TEXT(k.name("lookUpMany"), NOSPLIT, "func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)")
-	k.lookUpColumns(segmentOf, Load(Param("scratch"), GP64()), Load(Param("columns"), GP64()), Load(Param("stride"), GP64()))
-}
-
-// lookUpColumns writes sums [columns][2][P][64]; the tables of a column begin
-// stride bytes behind those of the one before. columns may be nil, for one.
-//
-// A segment of blocks at a time is split into nibbles, which then serve every
-// column and digit. Registers hold a digit's 16-bit sums meanwhile; those of all
-// columns and digits wait in memory until they are full.
-func (k tabled) lookUpColumns(segment int, u, columns, stride Register) {
+	frame := AllocLocal(k.sums16() + vec)
+	acc := GP64()
+	LEAQ(frame.Offset(vec-1), acc)
+	ANDQ(I8(-vec), acc)
+	sums := Load(Param("sums"), GP64())
 	w := Load(Param("w"), GP64())
 	tables := Load(Param("tables"), GP64())
 	blocks := Load(Param("blocks"), GP64())
-	each := func(label string, do func(), next func()) {
-		if columns == nil {
-			do()
-			return
+	zero(sums, k.sums32())
+
+	Label("chunk")
+	zero(acc, k.sums16())
+	left := take(blocks, maxTables)
+
+	Label("segment")
+	n, v, sum, next := take(left, segment), GP64(), GP64(), GP64()
+	MOVL(U32(vectors), v.As32())
+	MOVQ(acc, sum)
+	LEAQ(Mem{Base: w, Disp: segment * bitsBlock}, next)
+	Label("vector")
+	bits, index := YMM(), YMM()
+	u := k.add("block", k.all(), 1, sum, tables, n, w, bitsBlock, func(u Register, four int) []Op {
+		if four%2 == 0 {
+			VMOVDQU(Mem{Base: u, Disp: four / 2 * group}, bits)
+			VPAND(nibble, bits, index)
+			return []Op{index}
 		}
-		c := GP64()
-		MOVQ(columns, c)
+		// Later weights are fetched in order, so that the processor's own prefetching joins in.
+		if fetched := four / 2 * 64; fetched < bitsBlock/vectors {
+			PREFETCHT0(Mem{Base: next, Disp: fetched})
+		}
+		VPSRLW(Imm(4), bits, bits)
+		VPAND(nibble, bits, bits)
+		return []Op{bits}
+	}, func() { ADDQ(U32(bitsBlock/vectors), next) })
+	ADDQ(U32(vec), w)
+	ADDQ(U32(2*vec), sum)
+	DECQ(v)
+	JNZ(LabelRef("vector"))
+
+	LEAQ(Mem{Base: u, Disp: vec - group}, w)
+	IMUL3Q(U32(uint32(k.tableBlock())), n, n)
+	ADDQ(n, tables)
+	TESTQ(left, left)
+	JNZ(LabelRef("segment"))
+
+	k.flush(acc, sums)
+	TESTQ(blocks, blocks)
+	JNZ(LabelRef("chunk"))
+	VZEROUPPER()
+	RET()
+}
+
+// lookUpMany is [linear].many: it writes sums [columns][2][P][64]; the tables of a
+// column begin stride bytes behind those of the one before. scratch has a segment of
+// nibbles and 16-bit sums for each column, which wait there until they are full.
+//
+// A segment of blocks is split into nibbles once for all columns. As many vectors of
+// rows as registers allow share the tables of two digits.
+func (k tabled) lookUpMany() {
+	TEXT(k.name("lookUpMany"), NOSPLIT, "func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)")
+	w := Load(Param("w"), GP64())
+	tables := Load(Param("tables"), GP64())
+	blocks := Load(Param("blocks"), GP64())
+	u := Load(Param("scratch"), GP64())
+	each := func(label string, do, next func()) {
+		c := Load(Param("columns"), GP64())
 		Label(label)
 		do()
 		next()
 		DECQ(c)
 		JNZ(LabelRef(label))
 	}
-
-	Comment("What the bias makes sums too large by: 512 in each digit of 8 tables, for p, q twice and n once.")
-	start32, start := GP32(), YMM()
-	IMUL3L(I32(-512*8*3), blocks.(GPVirtual).As32(), start32)
-	VMOVD(start32, start.AsX())
-	VPBROADCASTD(start.AsX(), start)
-	sums := Load(Param("sums"), GP64())
-	each("start", func() {
-		for i := range k.sums32() / vec {
-			VMOVDQU(start, Mem{Base: sums, Disp: int(i) * vec})
+	nextSums := func(acc, sums Register) func() {
+		return func() {
+			if acc != nil {
+				ADDQ(U32(uint32(k.sums16())), acc)
+			}
+			if sums != nil {
+				ADDQ(U32(uint32(k.sums32())), sums)
+			}
 		}
-	}, func() { ADDQ(U32(k.sums32()), sums) })
+	}
+	sums := Load(Param("sums"), GP64())
+	each("start", func() { zero(sums, k.sums32()) }, nextSums(nil, sums))
 
 	Label("chunk")
-	zero, acc := zeros(1)[0], GP64()
+	acc := GP64()
 	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
-	each("clear", func() {
-		for i := range k.sums16() / vec {
-			VMOVDQU(zero, Mem{Base: acc, Disp: i * vec})
-		}
-	}, func() { ADDQ(U32(uint32(k.sums16())), acc) })
+	each("clear", func() { zero(acc, k.sums16()) }, nextSums(acc, nil))
 	left := take(blocks, maxTables)
 
 	Label("segment")
 	n := take(left, segment)
 	split(w, u, n)
-	from, t := GP64(), GP64()
-	LEAQ(Mem{Base: u, Disp: segment * nibbles}, from)
+	acc, t := GP64(), GP64()
+	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
 	MOVQ(tables, t)
 	each("column", func() {
-		next := GP64()
-		LEAQ(Mem{Base: w, Disp: segment * bitsBlock}, next)
-		for d, bits := range k.widths {
-			share := lines / len(k.widths)
-			if bits == 7 || bits == 6 && columns == nil {
-				k.add(d, 2, u, t, from, n, next, share, 0, 1, 2, 3, 4, 5)
-			} else { // tables of more lookups take more registers than there are beside all sums
-				k.add(d, 1<<(8-bits), u, t, from, n, next, (share+1)/2, 0, 2, 4)
-				k.add(d, 1<<(8-bits), u, t, from, n, next, share/2, 1, 3, 5)
-			}
+		digits := k.all()
+		for some := 2; len(digits) > 0; digits = digits[some:] {
+			some = min(some, len(digits))
+			together := 4 - some // vectors
+			v, sum, from := GP64(), GP64(), GP64()
+			MOVL(U32(uint32(vectors/together)), v.As32())
+			MOVQ(acc, sum)
+			MOVQ(u, from)
+			label := fmt.Sprintf("digit%d", digits[0])
+			Label(label)
+			k.add(label+"block", digits[:some], together, sum, t, n, from, nibbles, func(u Register, four int) []Op {
+				index := make([]Op, together)
+				for i := range index {
+					m, y := Mem{Base: u, Disp: four*group + i*vec}, YMM()
+					if index[i] = m; some > 1 {
+						VMOVDQU(m, y)
+						index[i] = y
+					}
+				}
+				return index
+			}, func() {})
+			ADDQ(U32(uint32(together*vec)), from)
+			ADDQ(U32(uint32(together*2*vec)), sum)
+			DECQ(v)
+			JNZ(LabelRef(label))
 		}
 	}, func() {
-		ADDQ(stride, t)
-		ADDQ(U32(uint32(k.sums16())), from)
+		ADDQ(param("stride"), t)
+		nextSums(acc, nil)()
 	})
 	IMUL3Q(U32(uint32(k.tableBlock())), n, n)
 	ADDQ(n, tables)
@@ -136,18 +184,26 @@ func (k tabled) lookUpColumns(segment int, u, columns, stride Register) {
 
 	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
 	sums = Load(Param("sums"), GP64())
-	each("flush", func() {
-		for d := range k.widths {
-			k.flush(Mem{Base: acc, Disp: d * accs * vec}, Mem{Base: sums}, d)
-		}
-	}, func() {
-		ADDQ(U32(uint32(k.sums16())), acc)
-		ADDQ(U32(k.sums32()), sums)
-	})
+	each("flush", func() { k.flush(acc, sums) }, nextSums(acc, sums))
 	TESTQ(blocks, blocks)
 	JNZ(LabelRef("chunk"))
 	VZEROUPPER()
 	RET()
+}
+
+func (k tabled) all() (all []int) {
+	for d := range k.widths {
+		all = append(all, d)
+	}
+	return all
+}
+
+// zero clears n bytes.
+func zero(at Register, n int) {
+	v := zeros(1)[0]
+	for i := range n / vec {
+		VMOVDQU(v, Mem{Base: at, Disp: i * vec})
+	}
 }
 
 // take returns how many of what is left are done next, most at a time, and takes
@@ -161,14 +217,18 @@ func take(left Register, most int) Register {
 	return n
 }
 
-// split writes n blocks as nibbles, a byte each, and moves w behind them.
+// split writes n blocks as nibbles, a byte each, moves w behind them and fetches as
+// many blocks from there.
 func split(w, u, n Register) {
 	to, groups, low := GP64(), GP64(), load(nibble)
 	MOVQ(u, to)
 	MOVQ(n, groups)
 	SHLQ(Imm(2), groups)
 	Label("split")
-	for i := range group / vec {
+	for i := range group / 64 {
+		PREFETCHT0(Mem{Base: w, Disp: segment*bitsBlock + i*64})
+	}
+	for i := range vectors {
 		a, b := load(Mem{Base: w, Disp: i * vec}), YMM()
 		VPSRLW(Imm(4), a, b)
 		VPAND(low, a, a)
@@ -182,69 +242,74 @@ func split(w, u, n Register) {
 	JNZ(LabelRef("split"))
 }
 
-// add adds the products of digit d in n blocks of nibbles to sums, together lookups
-// in a byte, for those vectors of a group, and fetches n times some lines of later
-// weights from next on: in order, so that the processor's own prefetching joins in. A
-// byte is added as a part of 16 bits: of a word's two rows, the sum of the upper one is
-// had by itself, that of both together modulo 2^16.
-func (k tabled) add(d, together int, nibblesAt, tables, sums, n, next Register, lines int, vectors ...int) {
-	label := fmt.Sprintf("digit%dFrom%d", d, vectors[0])
-	u, t, left := GP64(), GP64(), GP64()
-	MOVQ(nibblesAt, u)
-	LEAQ(Mem{Base: tables, Disp: d * table}, t)
-	MOVQ(n, left)
-	all, high := make([]VecVirtual, len(vectors)), make([]VecVirtual, len(vectors))
-	at := func(i int) Mem { return Mem{Base: sums, Disp: (d*accs + 2*vectors[i]) * vec} }
-	for i := range vectors {
-		all[i], high[i] = load(at(i)), load(at(i).Offset(vec))
+// add adds the products of those digits, for some vectors of rows, in n blocks of size
+// bytes from w on to their 16-bit sums, and returns where those blocks end. index gives
+// the indices of four columns, a vector of each, and step comes once a block.
+func (k tabled) add(label string, digits []int, some int, sums, tables, n, w Register, size int, index func(u Register, four int) []Op, step func()) Register {
+	type sum struct{ all, high, bytes VecVirtual }
+	s := make([][]sum, len(digits))
+	at := func(i, v int) Mem { return Mem{Base: sums, Disp: digits[i]*digitSums + v*2*vec} }
+	for i := range s {
+		for v := range some {
+			s[i] = append(s[i], sum{load(at(i, v)), load(at(i, v).Offset(vec)), YMM()})
+		}
 	}
+	u, t, left := GP64(), GP64(), GP64()
+	MOVQ(w, u)
+	MOVQ(tables, t)
+	MOVQ(n, left)
 
 	Label(label)
-	for i := range lines {
-		PREFETCHT0(Mem{Base: next, Disp: i * 64})
-	}
-	ADDQ(U32(uint32(lines)*64), next)
-	for first := 0; first < blockCols/4; first += together {
-		entries := make([]VecVirtual, together)
-		for j := range entries {
-			entries[j] = YMM()
-			VBROADCASTI128(Mem{Base: t, Disp: (first + j) * len(k.widths) * table}, entries[j])
-		}
-		for i, v := range vectors {
-			var sum VecVirtual
-			for j, e := range entries {
-				a := YMM()
-				VPSHUFB(Mem{Base: u, Disp: (first+j)*group + v*vec}, e, a)
-				if sum == nil {
-					sum = a
+	for four := range fours {
+		index := index(u, four)
+		for i, d := range digits {
+			together := 1 << (8 - k.widths[d])
+			entries := YMM()
+			VBROADCASTI128(Mem{Base: t, Disp: (four*len(k.widths) + d) * table}, entries)
+			for v, s := range s[i] {
+				if four%together == 0 {
+					VPSHUFB(index[v], entries, s.bytes)
 				} else {
-					VPADDB(a, sum, sum)
+					looked := YMM()
+					VPSHUFB(index[v], entries, looked)
+					VPADDB(looked, s.bytes, s.bytes)
+				}
+				if (four+1)%together == 0 || four == fours-1 {
+					// Bytes are added as parts of 16 bits: of a word's two rows, the sum of the upper
+					// one is had by itself, that of both together modulo 2^16.
+					VPADDW(s.bytes, s.all, s.all)
+					VPSRLW(Imm(8), s.bytes, s.bytes)
+					VPADDW(s.bytes, s.high, s.high)
 				}
 			}
-			VPADDW(sum, all[i], all[i])
-			VPSRLW(Imm(8), sum, sum)
-			VPADDW(sum, high[i], high[i])
 		}
 	}
-	ADDQ(U32(nibbles), u)
+	step()
+	ADDQ(U32(uint32(size)), u)
 	ADDQ(U32(uint32(k.tableBlock())), t)
 	DECQ(left)
 	JNZ(LabelRef(label))
 
-	for i := range vectors {
-		VMOVDQU(all[i], at(i))
-		VMOVDQU(high[i], at(i).Offset(vec))
+	for i := range s {
+		for v, s := range s[i] {
+			VMOVDQU(s.all, at(i, v))
+			VMOVDQU(s.high, at(i, v).Offset(vec))
+		}
+	}
+	return u
+}
+
+// flush adds the 16-bit sums, 2p+n and 2q+n, to the 32-bit ones. A digit counts
+// 2^weight, which is a multiple of 256^plane.
+func (k tabled) flush(acc, sums Register) {
+	weight := 0
+	for d, bits := range k.widths {
+		k.flushDigit(Mem{Base: acc, Disp: d * digitSums}, Mem{Base: sums}, weight/8, uint64(weight%8))
+		weight += bits
 	}
 }
 
-// flush adds the 16-bit sums of digit d, 2p+n and 2q+n, to the 32-bit ones. The
-// digit counts 2^weight, which is a multiple of 256^plane.
-func (k tabled) flush(acc, sums Mem, d int) {
-	weight := 0
-	for _, bits := range k.widths[:d] {
-		weight += bits
-	}
-	plane, shift := weight/8, uint64(weight%8)
+func (k tabled) flushDigit(acc, sums Mem, plane int, shift uint64) {
 	for half := range 2 {
 		var words [3][2]VecVirtual // of p, q, n: rows 0-7 and 16-23, 8-15 and 24-31
 		for i := range words {
@@ -284,13 +349,15 @@ func (k tabled) flush(acc, sums Mem, d int) {
 }
 
 // tables is [linear].form: [blocks][8][digit][16] from digits [blocks][P][32]. Entry
-// i is the sum of those of four activations whose bit is set in i.
+// i is the sum of those of four activations whose bit is set in i, less the least of
+// the 16 sums, which are the negative activations: that makes a sum over p twice and
+// n once too large by three times all of those.
 func (k tabled) tables() {
-	TEXT(k.name("tables"), NOSPLIT, "func(tables, x *int8, blocks int)")
+	TEXT(k.name("tables"), NOSPLIT, "func(tables, x *int8, blocks int) (more int64)")
 	dst := Load(Param("tables"), GP64())
 	x := Load(Param("x"), GP64())
 	blocks := Load(Param("blocks"), GP64())
-	start := load(constant(fmt.Sprintf("tableBias%d", k.planes), k.bias()))
+	none, negative := zeros(1)[0], zeros(1)[0]
 	// A vector has sums 0-3 and 8-11; with column 2, they are 4-7 and 12-15.
 	with := map[int]VecVirtual{0: load(column0), 1: load(column1), 3: load(column3)}
 	order := load(byDigit)
@@ -311,9 +378,19 @@ func (k tabled) tables() {
 			}
 			q = d
 		}
+		least, wide := YMM(), YMM() // of the sums of each half, negated
+		VPSUBD(q, none, least)
+		VPMAXSD(none, least, least)
+		for _, order := range []uint64{0x4e, 0xb1} {
+			VPSHUFD(Imm(order), least, wide)
+			VPADDD(wide, least, least)
+		}
+		VPSRLQ(Imm(32), least, wide)
+		VPADDQ(wide, negative, negative)
 		for four := range 2 {
-			lane := YMM() // four activations, twice
+			lane, start := YMM(), YMM() // four activations, twice
 			VPERMQ(Imm([]uint64{0x44, 0xee}[four]), q, lane)
+			VPERMQ(Imm([]uint64{0x44, 0xee}[four]), least, start)
 			sum, sum2, t := YMM(), YMM(), YMM()
 			VPSHUFD(Imm(0), lane, sum)
 			VPAND(with[0], sum, sum)
@@ -349,6 +426,13 @@ func (k tabled) tables() {
 	ADDQ(U32(uint32(k.planes*blockCols)), x)
 	DECQ(blocks)
 	JNZ(LabelRef("block"))
+
+	upper, more := XMM(), GP64()
+	VEXTRACTI128(Imm(1), negative, upper)
+	VPADDQ(negative.AsX(), upper, upper)
+	VMOVQ(upper, more)
+	LEAQ(Mem{Base: more, Index: more, Scale: 2}, more)
+	Store(more, ReturnIndex(0))
 	VZEROUPPER()
 	RET()
 }

@@ -125,7 +125,7 @@ segment:
 	SUBQ    R8, DI
 	MOVL    $0x00000006, R9
 	MOVQ    AX, R10
-	LEAQ    6144(DX), R11
+	LEAQ    10752(DX), R11
 
 vector:
 	VMOVDQU (R10), Y2
@@ -160,7 +160,7 @@ block:
 	VBROADCASTI128 80(R13), Y8
 	VPSHUFB        Y1, Y8, Y1
 	VPADDB         Y1, Y7, Y7
-	PREFETCHT0     64(R11)
+	PREFETCHT0     4608(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 96(R13), Y1
@@ -177,6 +177,7 @@ block:
 	VBROADCASTI128 144(R13), Y8
 	VPSHUFB        Y1, Y8, Y1
 	VPADDB         Y1, Y7, Y7
+	PREFETCHT0     9216(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 160(R13), Y1
@@ -193,6 +194,7 @@ block:
 	VBROADCASTI128 208(R13), Y8
 	VPSHUFB        Y1, Y8, Y1
 	VPADDB         Y1, Y7, Y7
+	PREFETCHT0     13824(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 224(R13), Y1
@@ -207,7 +209,7 @@ block:
 	VPADDW         Y7, Y5, Y5
 	VPSRLW         $0x08, Y7, Y7
 	VPADDW         Y7, Y6, Y6
-	ADDQ           $0x00000080, R11
+	ADDQ           $0x00000020, R11
 	ADDQ           $0x00000300, R12
 	ADDQ           $0x00000100, R13
 	DECQ           R14
@@ -1494,7 +1496,7 @@ segment:
 	SUBQ    R8, DI
 	MOVL    $0x00000006, R9
 	MOVQ    AX, R10
-	LEAQ    6144(DX), R11
+	LEAQ    10752(DX), R11
 
 vector:
 	VMOVDQU (R10), Y2
@@ -1539,7 +1541,7 @@ block:
 	VBROADCASTI128 128(R13), Y11
 	VPSHUFB        Y1, Y11, Y1
 	VPADDB         Y1, Y10, Y10
-	PREFETCHT0     64(R11)
+	PREFETCHT0     4608(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 144(R13), Y1
@@ -1566,6 +1568,7 @@ block:
 	VBROADCASTI128 224(R13), Y11
 	VPSHUFB        Y1, Y11, Y1
 	VPADDB         Y1, Y10, Y10
+	PREFETCHT0     9216(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 240(R13), Y1
@@ -1588,6 +1591,7 @@ block:
 	VBROADCASTI128 320(R13), Y11
 	VPSHUFB        Y1, Y11, Y1
 	VPADDB         Y1, Y10, Y10
+	PREFETCHT0     13824(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 336(R13), Y1
@@ -1608,7 +1612,7 @@ block:
 	VPADDW         Y10, Y8, Y8
 	VPSRLW         $0x08, Y10, Y10
 	VPADDW         Y10, Y9, Y9
-	ADDQ           $0x00000080, R11
+	ADDQ           $0x00000020, R11
 	ADDQ           $0x00000300, R12
 	ADDQ           $0x00000180, R13
 	DECQ           R14
@@ -3451,7 +3455,7 @@ segment:
 	SUBQ    R8, DI
 	MOVL    $0x00000006, R9
 	MOVQ    AX, R10
-	LEAQ    6144(DX), R11
+	LEAQ    10752(DX), R11
 
 vector:
 	VMOVDQU (R10), Y2
@@ -3508,7 +3512,7 @@ block:
 	VBROADCASTI128 176(R13), Y14
 	VPSHUFB        Y1, Y14, Y1
 	VPADDB         Y1, Y13, Y13
-	PREFETCHT0     64(R11)
+	PREFETCHT0     4608(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 192(R13), Y1
@@ -3545,6 +3549,7 @@ block:
 	VPSHUFB        Y1, Y10, Y10
 	VBROADCASTI128 304(R13), Y13
 	VPSHUFB        Y1, Y13, Y13
+	PREFETCHT0     9216(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 320(R13), Y1
@@ -3575,6 +3580,7 @@ block:
 	VBROADCASTI128 432(R13), Y14
 	VPSHUFB        Y1, Y14, Y1
 	VPADDB         Y1, Y13, Y13
+	PREFETCHT0     13824(R11)
 	VPSRLW         $0x04, Y0, Y0
 	VPAND          nibble<>+0(SB), Y0, Y0
 	VBROADCASTI128 448(R13), Y1
@@ -3601,7 +3607,7 @@ block:
 	VPADDW         Y13, Y11, Y11
 	VPSRLW         $0x08, Y13, Y13
 	VPADDW         Y13, Y12, Y12
-	ADDQ           $0x00000080, R11
+	ADDQ           $0x00000020, R11
 	ADDQ           $0x00000300, R12
 	ADDQ           $0x00000200, R13
 	DECQ           R14
@@ -5876,166 +5882,372 @@ digit:
 // func int8Dot1AVX2(sums *int64, w *int8, stride int, x *byte, blocks int, rows int)
 // Requires: AVX, AVX2, MMX+
 TEXT ·int8Dot1AVX2(SB), NOSPLIT, $0-48
-	MOVQ sums+0(FP), AX
-	MOVQ w+8(FP), CX
-	MOVQ stride+16(FP), DX
-	MOVQ rows+40(FP), BX
+	MOVQ  sums+0(FP), AX
+	MOVQ  w+8(FP), CX
+	MOVQ  rows+40(FP), DX
+	SHRQ  $0x02, DX
+	MOVQ  DX, BX
+	IMULQ stride+16(FP), BX
+	MOVQ  DX, SI
+	TESTQ SI, SI
+	JZ    rest
 
-row:
-	MOVQ  x+24(FP), SI
-	MOVQ  blocks+32(FP), DI
-	MOVQ  CX, R8
+rows:
+	MOVQ  AX, DI
+	MOVQ  x+24(FP), R8
+	MOVQ  blocks+32(FP), R11
+	MOVQ  CX, R9
+	LEAQ  (CX)(BX*2), R10
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
 
-	// Two blocks, which are a line of the cache, at a time, and one if that is left.
-	SUBQ $0x02, DI
-	JLT  last
-
-two:
-	PREFETCHT0 8192(R8)
-	VPMOVSXBW  (R8), Y2
-	VPMADDWD   (SI), Y2, Y2
-	VPADDD     Y2, Y0, Y0
-	VPMOVSXBW  16(R8), Y2
-	VPMADDWD   32(SI), Y2, Y2
-	VPADDD     Y2, Y1, Y1
-	VPMOVSXBW  32(R8), Y2
-	VPMADDWD   64(SI), Y2, Y2
-	VPADDD     Y2, Y0, Y0
-	VPMOVSXBW  48(R8), Y2
-	VPMADDWD   96(SI), Y2, Y2
-	VPADDD     Y2, Y1, Y1
-	ADDQ       $0x00000040, R8
-	ADDQ       $0x00000080, SI
-	SUBQ       $0x02, DI
-	JGE        two
-
-last:
-	CMPQ      DI, $-1
-	JNE       total
-	VPMOVSXBW (R8), Y2
-	VPMADDWD  (SI), Y2, Y2
-	VPADDD    Y2, Y0, Y0
-	VPMOVSXBW 16(R8), Y2
-	VPMADDWD  32(SI), Y2, Y2
-	VPADDD    Y2, Y1, Y1
-
-total:
-	VPMOVSXDQ    X0, Y2
+block:
+	PREFETCHT0   1024(R9)
+	PREFETCHT0   1024(R9)(BX*1)
+	PREFETCHT0   1024(R10)
+	PREFETCHT0   1024(R10)(BX*1)
+	VMOVDQU      (R8), Y4
+	VPMOVSXBW    (R9), Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMOVSXBW    (R9)(BX*1), Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMOVSXBW    (R10), Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMOVSXBW    (R10)(BX*1), Y5
+	VPMADDWD     Y4, Y5, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVDQU      32(R8), Y4
+	VPMOVSXBW    16(R9), Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y0, Y0
+	VPMOVSXBW    16(R9)(BX*1), Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VPMOVSXBW    16(R10), Y5
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y2, Y2
+	VPMOVSXBW    16(R10)(BX*1), Y5
+	VPMADDWD     Y4, Y5, Y4
+	VPADDD       Y4, Y3, Y3
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000040, R8
+	DECQ         R11
+	JNZ          block
+	VPMOVSXDQ    X0, Y4
 	VEXTRACTI128 $0x01, Y0, X0
 	VPMOVSXDQ    X0, Y0
-	VPADDQ       Y0, Y2, Y2
+	VPADDQ       Y0, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X0
+	VPADDQ       X0, X4, X0
+	VPSHUFD      $0x4e, X0, X4
+	VPADDQ       X0, X4, X4
+	VMOVQ        X4, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
 	VPMOVSXDQ    X1, Y0
 	VEXTRACTI128 $0x01, Y1, X1
 	VPMOVSXDQ    X1, Y1
 	VPADDQ       Y1, Y0, Y0
-	VPADDQ       Y0, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X0
-	VPADDQ       X0, X2, X0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPADDQ       X1, X0, X1
+	VPSHUFD      $0x4e, X1, X0
+	VPADDQ       X1, X0, X0
+	VMOVQ        X0, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	VPMOVSXDQ    X2, Y0
+	VEXTRACTI128 $0x01, Y2, X1
+	VPMOVSXDQ    X1, Y1
+	VPADDQ       Y1, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPADDQ       X1, X0, X1
+	VPSHUFD      $0x4e, X1, X0
+	VPADDQ       X1, X0, X0
+	VMOVQ        X0, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	VPMOVSXDQ    X3, Y0
+	VEXTRACTI128 $0x01, Y3, X1
+	VPMOVSXDQ    X1, Y1
+	VPADDQ       Y1, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPADDQ       X1, X0, X1
+	VPSHUFD      $0x4e, X1, X0
+	VPADDQ       X1, X0, X0
+	VMOVQ        X0, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	ADDQ         stride+16(FP), CX
+	ADDQ         $0x08, AX
+	DECQ         SI
+	JNZ          rows
+
+rest:
+	LEAQ (BX)(BX*2), BX
+	ADDQ BX, CX
+	LEAQ (DX)(DX*2), DX
+	LEAQ (AX)(DX*8), AX
+	MOVQ rows+40(FP), SI
+	ANDQ $0x03, SI
+	JZ   done
+
+row:
+	MOVQ  x+24(FP), DX
+	MOVQ  blocks+32(FP), DI
+	MOVQ  CX, BX
+	VPXOR Y0, Y0, Y0
+
+rowBlock:
+	PREFETCHT0   1024(BX)
+	VMOVDQU      (DX), Y1
+	VPMOVSXBW    (BX), Y2
+	VPMADDWD     Y1, Y2, Y1
+	VPADDD       Y1, Y0, Y0
+	VMOVDQU      32(DX), Y1
+	VPMOVSXBW    16(BX), Y2
+	VPMADDWD     Y1, Y2, Y1
+	VPADDD       Y1, Y0, Y0
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000040, DX
+	DECQ         DI
+	JNZ          rowBlock
+	VPMOVSXDQ    X0, Y1
+	VEXTRACTI128 $0x01, Y0, X0
+	VPMOVSXDQ    X0, Y0
+	VPADDQ       Y0, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPADDQ       X0, X1, X0
 	VPSHUFD      $0x4e, X0, X1
 	VPADDQ       X0, X1, X1
-	VMOVQ        X1, SI
-	ADDQ         SI, (AX)
-	ADDQ         $0x00000008, AX
-	ADDQ         DX, CX
-	DECQ         BX
+	VMOVQ        X1, DX
+	ADDQ         DX, (AX)
+	ADDQ         stride+16(FP), CX
+	ADDQ         $0x08, AX
+	DECQ         SI
 	JNZ          row
+
+done:
 	VZEROUPPER
 	RET
 
 // func int8Dot2AVX2(sums *int64, w *int8, stride int, x *byte, blocks int, rows int)
 // Requires: AVX, AVX2, MMX+
 TEXT ·int8Dot2AVX2(SB), NOSPLIT, $0-48
-	MOVQ sums+0(FP), AX
-	MOVQ w+8(FP), CX
-	MOVQ stride+16(FP), DX
-	MOVQ rows+40(FP), BX
+	MOVQ  sums+0(FP), AX
+	MOVQ  w+8(FP), CX
+	MOVQ  rows+40(FP), DX
+	SHRQ  $0x02, DX
+	MOVQ  DX, BX
+	IMULQ stride+16(FP), BX
+	MOVQ  DX, SI
+	TESTQ SI, SI
+	JZ    rest
 
-row:
-	MOVQ  x+24(FP), SI
-	MOVQ  blocks+32(FP), DI
-	MOVQ  CX, R8
+rows:
+	MOVQ  AX, DI
+	MOVQ  x+24(FP), R8
+	MOVQ  blocks+32(FP), R11
+	MOVQ  CX, R9
+	LEAQ  (CX)(BX*2), R10
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
 
-	// Two blocks, which are a line of the cache, at a time, and one if that is left.
-	SUBQ $0x02, DI
-	JLT  last
-
-two:
-	PREFETCHT0 8192(R8)
-	VPMOVSXBW  (R8), Y4
-	VPMADDWD   (SI), Y4, Y5
-	VPADDD     Y5, Y0, Y0
-	VPMADDWD   64(SI), Y4, Y4
-	VPADDD     Y4, Y1, Y1
-	VPMOVSXBW  16(R8), Y4
-	VPMADDWD   32(SI), Y4, Y5
-	VPADDD     Y5, Y2, Y2
-	VPMADDWD   96(SI), Y4, Y4
-	VPADDD     Y4, Y3, Y3
-	VPMOVSXBW  32(R8), Y4
-	VPMADDWD   128(SI), Y4, Y5
-	VPADDD     Y5, Y0, Y0
-	VPMADDWD   192(SI), Y4, Y4
-	VPADDD     Y4, Y1, Y1
-	VPMOVSXBW  48(R8), Y4
-	VPMADDWD   160(SI), Y4, Y5
-	VPADDD     Y5, Y2, Y2
-	VPMADDWD   224(SI), Y4, Y4
-	VPADDD     Y4, Y3, Y3
-	ADDQ       $0x00000040, R8
-	ADDQ       $0x00000100, SI
-	SUBQ       $0x02, DI
-	JGE        two
-
-last:
-	CMPQ      DI, $-1
-	JNE       total
-	VPMOVSXBW (R8), Y4
-	VPMADDWD  (SI), Y4, Y5
-	VPADDD    Y5, Y0, Y0
-	VPMADDWD  64(SI), Y4, Y4
-	VPADDD    Y4, Y1, Y1
-	VPMOVSXBW 16(R8), Y4
-	VPMADDWD  32(SI), Y4, Y5
-	VPADDD    Y5, Y2, Y2
-	VPMADDWD  96(SI), Y4, Y4
-	VPADDD    Y4, Y3, Y3
-
-total:
-	VPMOVSXDQ    X1, Y4
+block:
+	PREFETCHT0   1024(R9)
+	PREFETCHT0   1024(R9)(BX*1)
+	PREFETCHT0   1024(R10)
+	PREFETCHT0   1024(R10)(BX*1)
+	VMOVDQU      (R8), Y8
+	VMOVDQU      64(R8), Y9
+	VPMOVSXBW    (R9), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y1, Y1
+	VPMOVSXBW    (R9)(BX*1), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPMOVSXBW    (R10), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBW    (R10)(BX*1), Y10
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y9, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      32(R8), Y8
+	VMOVDQU      96(R8), Y9
+	VPMOVSXBW    16(R9), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y1, Y1
+	VPMOVSXBW    16(R9)(BX*1), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPMOVSXBW    16(R10), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPMOVSXBW    16(R10)(BX*1), Y10
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y9, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         $0x00000020, R9
+	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000080, R8
+	DECQ         R11
+	JNZ          block
+	VPMOVSXDQ    X1, Y8
 	VEXTRACTI128 $0x01, Y1, X1
 	VPMOVSXDQ    X1, Y1
-	VPADDQ       Y1, Y4, Y4
-	VPMOVSXDQ    X3, Y1
-	VEXTRACTI128 $0x01, Y3, X3
-	VPMOVSXDQ    X3, Y3
-	VPADDQ       Y3, Y1, Y1
-	VPADDQ       Y1, Y4, Y4
+	VPADDQ       Y1, Y8, Y8
 	VPMOVSXDQ    X0, Y1
 	VEXTRACTI128 $0x01, Y0, X0
 	VPMOVSXDQ    X0, Y0
 	VPADDQ       Y0, Y1, Y1
-	VPMOVSXDQ    X2, Y0
-	VEXTRACTI128 $0x01, Y2, X2
-	VPMOVSXDQ    X2, Y2
-	VPADDQ       Y2, Y0, Y0
-	VPADDQ       Y0, Y1, Y1
-	VPSLLQ       $0x0c, Y4, Y4
-	VPADDQ       Y4, Y1, Y1
+	VPSLLQ       $0x0c, Y8, Y8
+	VPADDQ       Y8, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X0
 	VPADDQ       X0, X1, X0
 	VPSHUFD      $0x4e, X0, X1
 	VPADDQ       X0, X1, X1
-	VMOVQ        X1, SI
-	ADDQ         SI, (AX)
-	ADDQ         $0x00000008, AX
-	ADDQ         DX, CX
-	DECQ         BX
+	VMOVQ        X1, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	VPMOVSXDQ    X3, Y0
+	VEXTRACTI128 $0x01, Y3, X1
+	VPMOVSXDQ    X1, Y1
+	VPADDQ       Y1, Y0, Y0
+	VPMOVSXDQ    X2, Y1
+	VEXTRACTI128 $0x01, Y2, X2
+	VPMOVSXDQ    X2, Y2
+	VPADDQ       Y2, Y1, Y1
+	VPSLLQ       $0x0c, Y0, Y0
+	VPADDQ       Y0, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPADDQ       X0, X1, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	VPMOVSXDQ    X5, Y0
+	VEXTRACTI128 $0x01, Y5, X1
+	VPMOVSXDQ    X1, Y1
+	VPADDQ       Y1, Y0, Y0
+	VPMOVSXDQ    X4, Y1
+	VEXTRACTI128 $0x01, Y4, X2
+	VPMOVSXDQ    X2, Y2
+	VPADDQ       Y2, Y1, Y1
+	VPSLLQ       $0x0c, Y0, Y0
+	VPADDQ       Y0, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPADDQ       X0, X1, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	VPMOVSXDQ    X7, Y0
+	VEXTRACTI128 $0x01, Y7, X1
+	VPMOVSXDQ    X1, Y1
+	VPADDQ       Y1, Y0, Y0
+	VPMOVSXDQ    X6, Y1
+	VEXTRACTI128 $0x01, Y6, X2
+	VPMOVSXDQ    X2, Y2
+	VPADDQ       Y2, Y1, Y1
+	VPSLLQ       $0x0c, Y0, Y0
+	VPADDQ       Y0, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPADDQ       X0, X1, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, R8
+	ADDQ         R8, (DI)
+	LEAQ         (DI)(DX*8), DI
+	ADDQ         stride+16(FP), CX
+	ADDQ         $0x08, AX
+	DECQ         SI
+	JNZ          rows
+
+rest:
+	LEAQ (BX)(BX*2), BX
+	ADDQ BX, CX
+	LEAQ (DX)(DX*2), DX
+	LEAQ (AX)(DX*8), AX
+	MOVQ rows+40(FP), SI
+	ANDQ $0x03, SI
+	JZ   done
+
+row:
+	MOVQ  x+24(FP), DX
+	MOVQ  blocks+32(FP), DI
+	MOVQ  CX, BX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+
+rowBlock:
+	PREFETCHT0   1024(BX)
+	VMOVDQU      (DX), Y2
+	VMOVDQU      64(DX), Y3
+	VPMOVSXBW    (BX), Y4
+	VPMADDWD     Y2, Y4, Y2
+	VPADDD       Y2, Y0, Y0
+	VPMADDWD     Y3, Y4, Y2
+	VPADDD       Y2, Y1, Y1
+	VMOVDQU      32(DX), Y2
+	VMOVDQU      96(DX), Y3
+	VPMOVSXBW    16(BX), Y4
+	VPMADDWD     Y2, Y4, Y2
+	VPADDD       Y2, Y0, Y0
+	VPMADDWD     Y3, Y4, Y2
+	VPADDD       Y2, Y1, Y1
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000080, DX
+	DECQ         DI
+	JNZ          rowBlock
+	VPMOVSXDQ    X1, Y2
+	VEXTRACTI128 $0x01, Y1, X1
+	VPMOVSXDQ    X1, Y1
+	VPADDQ       Y1, Y2, Y2
+	VPMOVSXDQ    X0, Y1
+	VEXTRACTI128 $0x01, Y0, X0
+	VPMOVSXDQ    X0, Y0
+	VPADDQ       Y0, Y1, Y1
+	VPSLLQ       $0x0c, Y2, Y2
+	VPADDQ       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X0
+	VPADDQ       X0, X1, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, DX
+	ADDQ         DX, (AX)
+	ADDQ         stride+16(FP), CX
+	ADDQ         $0x08, AX
+	DECQ         SI
 	JNZ          row
+
+done:
 	VZEROUPPER
 	RET

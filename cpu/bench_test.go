@@ -26,9 +26,12 @@ func benchSets(b *testing.B, f func(b *testing.B, k *kernels)) {
 	}
 }
 
-// randomBytes returns n of them; any bytes are weights.
+// randomBytes returns n of them, where weights lie; any bytes are weights.
 func randomBytes(n int) []byte {
-	b := make([]byte, n)
+	b, err := allocate(n)
+	if err != nil {
+		panic(err)
+	}
 	rng := rand.NewChaCha8([32]byte{1})
 	for at := 0; at < n; at += 1 << 20 {
 		rng.Read(b[at:min(at+1<<20, n)])
@@ -185,9 +188,11 @@ func BenchmarkInt8Dot(b *testing.B) {
 			}
 			for threads := 1; threads <= 2; threads++ {
 				b.Run(fmt.Sprintf("P=%d/DRAM/threads=%d", planes, threads), func(b *testing.B) {
-					sums := [2][]int64{make([]int64, farSize/cols), make([]int64, farSize/cols)}
-					far(b, threads, cols, func(i int, w []byte) {
-						k.int8Dot(sums[i][:len(w)/cols], unsafe.Slice((*int8)(unsafe.Pointer(&w[0])), len(w)), cols, x, planes, benchBlocks)
+					sums := [2][]int64{make([]int64, tableRows), make([]int64, tableRows)}
+					far(b, threads, tableRows*cols, func(i int, w []byte) {
+						for ; len(w) > 0; w = w[tableRows*cols:] {
+							k.int8Dot(sums[i], unsafe.Slice((*int8)(unsafe.Pointer(&w[0])), len(w)), cols, x, planes, benchBlocks)
+						}
 					})
 				})
 			}

@@ -8,23 +8,25 @@ import (
 // pool is a fixed set of workers that do one section of work after the other.
 // A forward pass has hundreds of sections, many only microseconds long, so a
 // worker that is done first spins for a while and goes to sleep only if nothing
-// comes. Work is claimed piece by piece: a core that is slowed by others takes
-// less of it. The caller is worker 0.
+// comes. Each has a share of the work, which it claims piece by piece from the front,
+// so that it reads on where it has read; a worker without any left claims from the
+// back of others' shares: a core that is slowed takes less. The caller is worker 0.
 type pool struct {
 	workers []*worker
 	spin    int // rounds of waiting before sleep
 
 	// The section that runs, written before epoch is raised.
-	do       func(w *worker, from, to int)
-	n, grain int
-	next     atomic.Int64 // first index that nobody has claimed
-	running  atomic.Int32 // workers, caller aside, that are not done
-	epoch    atomic.Uint32
-	closed   bool
+	do      func(w *worker, from, to int)
+	grain   int
+	running atomic.Int32 // workers, caller aside, that are not done
+	epoch   atomic.Uint32
+	closed  bool
 }
 
 // worker is one thread of a pool and its scratch memory.
 type worker struct {
+	index  int
+	share  share
 	sleeps atomic.Bool
 	wake   chan struct{}
 	scratch
@@ -41,7 +43,7 @@ func newPool(threads int) *pool {
 		p.spin = spinRounds
 	}
 	for i := range p.workers {
-		p.workers[i] = &worker{wake: make(chan struct{}, 1)}
+		p.workers[i] = &worker{index: i, wake: make(chan struct{}, 1)}
 		if i > 0 {
 			go p.work(p.workers[i])
 		}
@@ -49,8 +51,8 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// run calls do(w, from, to) for pieces of 0..n that are multiples of grain, but
-// for the last, on all workers, and returns when all is done.
+// run calls do(w, from, to) for pieces of 0..n, of grain or less, on all workers,
+// and returns when all is done. n is below 2^32.
 func (p *pool) run(n, grain int, do func(w *worker, from, to int)) {
 	if len(p.workers) == 1 || n <= grain {
 		if n > 0 {
@@ -58,7 +60,10 @@ func (p *pool) run(n, grain int, do func(w *worker, from, to int)) {
 		}
 		return
 	}
-	p.do, p.n, p.grain = do, n, grain
+	p.do, p.grain = do, grain
+	for i, w := range p.workers {
+		w.share.set(n*i/len(p.workers), n*(i+1)/len(p.workers))
+	}
 	p.start()
 	p.pieces(p.workers[0])
 	for i := 0; p.running.Load() != 0; i++ {
@@ -68,7 +73,6 @@ func (p *pool) run(n, grain int, do func(w *worker, from, to int)) {
 
 // start lets all workers into the next section.
 func (p *pool) start() {
-	p.next.Store(0)
 	p.running.Store(int32(len(p.workers) - 1))
 	p.epoch.Add(1)
 	for _, w := range p.workers[1:] {
@@ -80,12 +84,42 @@ func (p *pool) start() {
 
 // pieces does pieces of the section until none is left.
 func (p *pool) pieces(w *worker) {
-	for {
-		from := int(p.next.Add(int64(p.grain))) - p.grain
-		if from >= p.n {
-			return
+	for i := range p.workers {
+		from := p.workers[(w.index+i)%len(p.workers)]
+		for {
+			first, end := from.share.claim(p.grain, i > 0)
+			if first == end {
+				break
+			}
+			p.do(w, first, end)
 		}
-		p.do(w, from, min(from+p.grain, p.n))
+	}
+}
+
+// share is a range of indices that nobody has claimed, its first in the upper half.
+type share struct{ atomic.Uint64 }
+
+func (s *share) set(first, end int) { s.Store(uint64(first)<<32 | uint64(end)) }
+
+// claim takes n indices, or what is left, off the front or the back.
+func (s *share) claim(n int, back bool) (first, end int) {
+	for {
+		old := s.Load()
+		first, end = int(old>>32), int(uint32(old))
+		n := min(n, end-first)
+		next := old + uint64(n)<<32
+		if back {
+			next = old - uint64(n)
+		}
+		if n == 0 {
+			return first, first
+		}
+		if s.CompareAndSwap(old, next) {
+			if back {
+				return end - n, end
+			}
+			return first, first + n
+		}
 	}
 }
 

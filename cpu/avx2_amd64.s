@@ -522,7 +522,7 @@ block:
 
 // func lookUpMany1AVX2(sums *int32, w *byte, tables *int8, blocks int, columns int, stride int, scratch *byte)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·lookUpMany1AVX2(SB), NOSPLIT, $8-56
+TEXT ·lookUpMany1AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+8(FP), AX
 	MOVQ tables+16(FP), CX
 	MOVQ blocks+24(FP), DX
@@ -649,144 +649,350 @@ split:
 	MOVQ       columns+32(FP), R10
 
 column:
-	MOVL $0x00000003, R11
-	MOVQ R8, R12
-	MOVQ BX, R13
+	MOVQ    R8, R11
+	MOVQ    BX, R12
+	VMOVDQU (R11), Y0
+	VMOVDQU 32(R11), Y1
+	VMOVDQU 64(R11), Y3
+	VMOVDQU 96(R11), Y4
+	VMOVDQU 128(R11), Y6
+	VMOVDQU 160(R11), Y7
+	MOVQ    R12, R13
+	MOVQ    R9, R14
+	MOVQ    DI, R15
 
-digit0:
-	VMOVDQU (R12), Y0
-	VMOVDQU 32(R12), Y1
-	VMOVDQU 64(R12), Y3
-	VMOVDQU 96(R12), Y4
-	VMOVDQU 384(R12), Y6
-	VMOVDQU 416(R12), Y7
-	VMOVDQU 448(R12), Y9
-	VMOVDQU 480(R12), Y10
-	MOVQ    R13, R14
-	MOVQ    R9, R15
-	MOVQ    DI, BP
-
-digit0block:
-	VMOVDQU        (R14), Y8
-	VMOVDQU        32(R14), Y11
-	VBROADCASTI128 (R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 16(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        192(R14), Y12
-	VMOVDQU        224(R14), Y13
-	VBROADCASTI128 32(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 48(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        384(R14), Y12
-	VMOVDQU        416(R14), Y13
-	VBROADCASTI128 64(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 80(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        576(R14), Y12
-	VMOVDQU        608(R14), Y13
-	VBROADCASTI128 96(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 112(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        768(R14), Y12
-	VMOVDQU        800(R14), Y13
-	VBROADCASTI128 128(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 144(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        960(R14), Y12
-	VMOVDQU        992(R14), Y13
-	VBROADCASTI128 160(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 176(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1152(R14), Y12
-	VMOVDQU        1184(R14), Y13
-	VBROADCASTI128 192(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 208(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1344(R14), Y12
-	VMOVDQU        1376(R14), Y13
-	VBROADCASTI128 224(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
+digit0Half0:
+	VBROADCASTI128 (R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 32(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 64(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 96(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        608(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        640(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 128(R14), Y9
+	VPSHUFB        768(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        800(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        832(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 160(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 192(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 224(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
 	VPADDW         Y2, Y0, Y0
 	VPSRLW         $0x08, Y2, Y2
 	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
+	VPSHUFB        1376(R13), Y9, Y2
 	VPADDB         Y2, Y5, Y5
 	VPADDW         Y5, Y3, Y3
 	VPSRLW         $0x08, Y5, Y5
 	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 240(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
 	VPADDW         Y8, Y6, Y6
 	VPSRLW         $0x08, Y8, Y8
 	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	ADDQ           $0x00000600, R14
-	ADDQ           $0x00000100, R15
-	DECQ           BP
-	JNZ            digit0block
-	VMOVDQU        Y0, (R12)
-	VMOVDQU        Y1, 32(R12)
-	VMOVDQU        Y3, 64(R12)
-	VMOVDQU        Y4, 96(R12)
-	VMOVDQU        Y6, 384(R12)
-	VMOVDQU        Y7, 416(R12)
-	VMOVDQU        Y9, 448(R12)
-	VMOVDQU        Y10, 480(R12)
-	ADDQ           $0x00000040, R13
-	ADDQ           $0x00000080, R12
-	DECQ           R11
-	JNZ            digit0
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000100, R14
+	DECQ           R15
+	JNZ            digit0Half0
+	VMOVDQU        Y0, (R11)
+	VMOVDQU        Y1, 32(R11)
+	VMOVDQU        Y3, 64(R11)
+	VMOVDQU        Y4, 96(R11)
+	VMOVDQU        Y6, 128(R11)
+	VMOVDQU        Y7, 160(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        (R11), Y0
+	VMOVDQU        32(R11), Y1
+	VMOVDQU        64(R11), Y3
+	VMOVDQU        96(R11), Y4
+	VMOVDQU        128(R11), Y6
+	VMOVDQU        160(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit0Half1:
+	VBROADCASTI128 (R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 32(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 64(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 96(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        608(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        640(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 128(R14), Y9
+	VPSHUFB        768(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        800(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        832(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 160(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 192(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 224(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000100, R14
+	DECQ           R15
+	JNZ            digit0Half1
+	VMOVDQU        Y0, (R11)
+	VMOVDQU        Y1, 32(R11)
+	VMOVDQU        Y3, 64(R11)
+	VMOVDQU        Y4, 96(R11)
+	VMOVDQU        Y6, 128(R11)
+	VMOVDQU        Y7, 160(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	MOVQ           R8, R11
+	MOVQ           BX, R12
+	VMOVDQU        384(R11), Y0
+	VMOVDQU        416(R11), Y1
+	VMOVDQU        448(R11), Y3
+	VMOVDQU        480(R11), Y4
+	VMOVDQU        512(R11), Y6
+	VMOVDQU        544(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit1Half0:
+	VBROADCASTI128 16(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 48(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 80(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 112(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        608(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        640(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 144(R14), Y9
+	VPSHUFB        768(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        800(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        832(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 176(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 208(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 240(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000100, R14
+	DECQ           R15
+	JNZ            digit1Half0
+	VMOVDQU        Y0, 384(R11)
+	VMOVDQU        Y1, 416(R11)
+	VMOVDQU        Y3, 448(R11)
+	VMOVDQU        Y4, 480(R11)
+	VMOVDQU        Y6, 512(R11)
+	VMOVDQU        Y7, 544(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        384(R11), Y0
+	VMOVDQU        416(R11), Y1
+	VMOVDQU        448(R11), Y3
+	VMOVDQU        480(R11), Y4
+	VMOVDQU        512(R11), Y6
+	VMOVDQU        544(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit1Half1:
+	VBROADCASTI128 16(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 48(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 80(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 112(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        608(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        640(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 144(R14), Y9
+	VPSHUFB        768(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        800(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        832(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 176(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 208(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 240(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000100, R14
+	DECQ           R15
+	JNZ            digit1Half1
+	VMOVDQU        Y0, 384(R11)
+	VMOVDQU        Y1, 416(R11)
+	VMOVDQU        Y3, 448(R11)
+	VMOVDQU        Y4, 480(R11)
+	VMOVDQU        Y6, 512(R11)
+	VMOVDQU        Y7, 544(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
 	ADDQ           stride+40(FP), R9
 	ADDQ           $0x00000300, R8
 	DECQ           R10
@@ -2079,7 +2285,7 @@ block:
 
 // func lookUpMany2AVX2(sums *int32, w *byte, tables *int8, blocks int, columns int, stride int, scratch *byte)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·lookUpMany2AVX2(SB), NOSPLIT, $8-56
+TEXT ·lookUpMany2AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+8(FP), AX
 	MOVQ tables+16(FP), CX
 	MOVQ blocks+24(FP), DX
@@ -2234,244 +2440,546 @@ split:
 	MOVQ       columns+32(FP), R10
 
 column:
-	MOVL $0x00000003, R11
-	MOVQ R8, R12
-	MOVQ BX, R13
+	MOVQ    R8, R11
+	MOVQ    BX, R12
+	VMOVDQU (R11), Y0
+	VMOVDQU 32(R11), Y1
+	VMOVDQU 64(R11), Y3
+	VMOVDQU 96(R11), Y4
+	VMOVDQU 128(R11), Y6
+	VMOVDQU 160(R11), Y7
+	MOVQ    R12, R13
+	MOVQ    R9, R14
+	MOVQ    DI, R15
 
-digit0:
-	VMOVDQU (R12), Y0
-	VMOVDQU 32(R12), Y1
-	VMOVDQU 64(R12), Y3
-	VMOVDQU 96(R12), Y4
-	VMOVDQU 384(R12), Y6
-	VMOVDQU 416(R12), Y7
-	VMOVDQU 448(R12), Y9
-	VMOVDQU 480(R12), Y10
-	MOVQ    R13, R14
-	MOVQ    R9, R15
-	MOVQ    DI, BP
-
-digit0block:
-	VMOVDQU        (R14), Y8
-	VMOVDQU        32(R14), Y11
-	VBROADCASTI128 (R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 16(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        192(R14), Y12
-	VMOVDQU        224(R14), Y13
-	VBROADCASTI128 48(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 64(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        384(R14), Y12
-	VMOVDQU        416(R14), Y13
-	VBROADCASTI128 96(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 112(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        576(R14), Y12
-	VMOVDQU        608(R14), Y13
-	VBROADCASTI128 144(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPADDW         Y2, Y0, Y0
-	VPSRLW         $0x08, Y2, Y2
-	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
-	VPADDB         Y2, Y5, Y5
-	VPADDW         Y5, Y3, Y3
-	VPSRLW         $0x08, Y5, Y5
-	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 160(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
-	VPADDW         Y8, Y6, Y6
-	VPSRLW         $0x08, Y8, Y8
-	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	VMOVDQU        768(R14), Y8
-	VMOVDQU        800(R14), Y11
-	VBROADCASTI128 192(R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 208(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        960(R14), Y12
-	VMOVDQU        992(R14), Y13
-	VBROADCASTI128 240(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 256(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1152(R14), Y12
-	VMOVDQU        1184(R14), Y13
-	VBROADCASTI128 288(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 304(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1344(R14), Y12
-	VMOVDQU        1376(R14), Y13
-	VBROADCASTI128 336(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPADDW         Y2, Y0, Y0
-	VPSRLW         $0x08, Y2, Y2
-	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
-	VPADDB         Y2, Y5, Y5
-	VPADDW         Y5, Y3, Y3
-	VPSRLW         $0x08, Y5, Y5
-	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 352(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
-	VPADDW         Y8, Y6, Y6
-	VPSRLW         $0x08, Y8, Y8
-	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	ADDQ           $0x00000600, R14
-	ADDQ           $0x00000180, R15
-	DECQ           BP
-	JNZ            digit0block
-	VMOVDQU        Y0, (R12)
-	VMOVDQU        Y1, 32(R12)
-	VMOVDQU        Y3, 64(R12)
-	VMOVDQU        Y4, 96(R12)
-	VMOVDQU        Y6, 384(R12)
-	VMOVDQU        Y7, 416(R12)
-	VMOVDQU        Y9, 448(R12)
-	VMOVDQU        Y10, 480(R12)
-	ADDQ           $0x00000040, R13
-	ADDQ           $0x00000080, R12
-	DECQ           R11
-	JNZ            digit0
-	MOVL           $0x00000002, R11
-	MOVQ           R8, R12
-	MOVQ           BX, R13
-
-digit2:
-	VMOVDQU 768(R12), Y0
-	VMOVDQU 800(R12), Y1
-	VMOVDQU 832(R12), Y3
-	VMOVDQU 864(R12), Y4
-	VMOVDQU 896(R12), Y6
-	VMOVDQU 928(R12), Y7
-	MOVQ    R13, R14
-	MOVQ    R9, R15
-	MOVQ    DI, BP
-
-digit2block:
-	VBROADCASTI128 32(R15), Y8
-	VPSHUFB        (R14), Y8, Y2
-	VPSHUFB        32(R14), Y8, Y5
-	VPSHUFB        64(R14), Y8, Y8
-	VBROADCASTI128 80(R15), Y9
-	VPSHUFB        192(R14), Y9, Y10
+digit0Half0:
+	VBROADCASTI128 (R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 48(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
 	VPADDB         Y10, Y2, Y2
-	VPSHUFB        224(R14), Y9, Y10
+	VPSHUFB        224(R13), Y9, Y10
 	VPADDB         Y10, Y5, Y5
-	VPSHUFB        256(R14), Y9, Y9
+	VPSHUFB        256(R13), Y9, Y9
 	VPADDB         Y9, Y8, Y8
-	VBROADCASTI128 128(R15), Y9
-	VPSHUFB        384(R14), Y9, Y10
+	VBROADCASTI128 96(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
 	VPADDB         Y10, Y2, Y2
-	VPSHUFB        416(R14), Y9, Y10
+	VPSHUFB        416(R13), Y9, Y10
 	VPADDB         Y10, Y5, Y5
-	VPSHUFB        448(R14), Y9, Y9
+	VPSHUFB        448(R13), Y9, Y9
 	VPADDB         Y9, Y8, Y8
-	VBROADCASTI128 176(R15), Y9
-	VPSHUFB        576(R14), Y9, Y10
-	VPADDB         Y10, Y2, Y2
-	VPSHUFB        608(R14), Y9, Y10
-	VPADDB         Y10, Y5, Y5
-	VPSHUFB        640(R14), Y9, Y9
-	VPADDB         Y9, Y8, Y8
-	VBROADCASTI128 224(R15), Y9
-	VPSHUFB        768(R14), Y9, Y10
-	VPADDB         Y10, Y2, Y2
-	VPSHUFB        800(R14), Y9, Y10
-	VPADDB         Y10, Y5, Y5
-	VPSHUFB        832(R14), Y9, Y9
-	VPADDB         Y9, Y8, Y8
-	VBROADCASTI128 272(R15), Y9
-	VPSHUFB        960(R14), Y9, Y10
-	VPADDB         Y10, Y2, Y2
-	VPSHUFB        992(R14), Y9, Y10
-	VPADDB         Y10, Y5, Y5
-	VPSHUFB        1024(R14), Y9, Y9
-	VPADDB         Y9, Y8, Y8
-	VBROADCASTI128 320(R15), Y9
-	VPSHUFB        1152(R14), Y9, Y10
-	VPADDB         Y10, Y2, Y2
-	VPSHUFB        1184(R14), Y9, Y10
-	VPADDB         Y10, Y5, Y5
-	VPSHUFB        1216(R14), Y9, Y9
-	VPADDB         Y9, Y8, Y8
-	VBROADCASTI128 368(R15), Y9
-	VPSHUFB        1344(R14), Y9, Y10
+	VBROADCASTI128 144(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
 	VPADDB         Y10, Y2, Y2
 	VPADDW         Y2, Y0, Y0
 	VPSRLW         $0x08, Y2, Y2
 	VPADDW         Y2, Y1, Y1
-	VPSHUFB        1376(R14), Y9, Y2
+	VPSHUFB        608(R13), Y9, Y2
 	VPADDB         Y2, Y5, Y5
 	VPADDW         Y5, Y3, Y3
 	VPSRLW         $0x08, Y5, Y5
 	VPADDW         Y5, Y4, Y4
-	VPSHUFB        1408(R14), Y9, Y2
+	VPSHUFB        640(R13), Y9, Y2
 	VPADDB         Y2, Y8, Y8
 	VPADDW         Y8, Y6, Y6
 	VPSRLW         $0x08, Y8, Y8
 	VPADDW         Y8, Y7, Y7
-	ADDQ           $0x00000600, R14
-	ADDQ           $0x00000180, R15
-	DECQ           BP
-	JNZ            digit2block
-	VMOVDQU        Y0, 768(R12)
-	VMOVDQU        Y1, 800(R12)
-	VMOVDQU        Y3, 832(R12)
-	VMOVDQU        Y4, 864(R12)
-	VMOVDQU        Y6, 896(R12)
-	VMOVDQU        Y7, 928(R12)
-	ADDQ           $0x00000060, R13
-	ADDQ           $0x000000c0, R12
-	DECQ           R11
-	JNZ            digit2
+	VBROADCASTI128 192(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 240(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 288(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 336(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000180, R14
+	DECQ           R15
+	JNZ            digit0Half0
+	VMOVDQU        Y0, (R11)
+	VMOVDQU        Y1, 32(R11)
+	VMOVDQU        Y3, 64(R11)
+	VMOVDQU        Y4, 96(R11)
+	VMOVDQU        Y6, 128(R11)
+	VMOVDQU        Y7, 160(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        (R11), Y0
+	VMOVDQU        32(R11), Y1
+	VMOVDQU        64(R11), Y3
+	VMOVDQU        96(R11), Y4
+	VMOVDQU        128(R11), Y6
+	VMOVDQU        160(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit0Half1:
+	VBROADCASTI128 (R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 48(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 96(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 144(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 192(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 240(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 288(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 336(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000180, R14
+	DECQ           R15
+	JNZ            digit0Half1
+	VMOVDQU        Y0, (R11)
+	VMOVDQU        Y1, 32(R11)
+	VMOVDQU        Y3, 64(R11)
+	VMOVDQU        Y4, 96(R11)
+	VMOVDQU        Y6, 128(R11)
+	VMOVDQU        Y7, 160(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	MOVQ           R8, R11
+	MOVQ           BX, R12
+	VMOVDQU        384(R11), Y0
+	VMOVDQU        416(R11), Y1
+	VMOVDQU        448(R11), Y3
+	VMOVDQU        480(R11), Y4
+	VMOVDQU        512(R11), Y6
+	VMOVDQU        544(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit1Half0:
+	VBROADCASTI128 16(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 64(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 112(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 160(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 208(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 256(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 304(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 352(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000180, R14
+	DECQ           R15
+	JNZ            digit1Half0
+	VMOVDQU        Y0, 384(R11)
+	VMOVDQU        Y1, 416(R11)
+	VMOVDQU        Y3, 448(R11)
+	VMOVDQU        Y4, 480(R11)
+	VMOVDQU        Y6, 512(R11)
+	VMOVDQU        Y7, 544(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        384(R11), Y0
+	VMOVDQU        416(R11), Y1
+	VMOVDQU        448(R11), Y3
+	VMOVDQU        480(R11), Y4
+	VMOVDQU        512(R11), Y6
+	VMOVDQU        544(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit1Half1:
+	VBROADCASTI128 16(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 64(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 112(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 160(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 208(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 256(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 304(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 352(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000180, R14
+	DECQ           R15
+	JNZ            digit1Half1
+	VMOVDQU        Y0, 384(R11)
+	VMOVDQU        Y1, 416(R11)
+	VMOVDQU        Y3, 448(R11)
+	VMOVDQU        Y4, 480(R11)
+	VMOVDQU        Y6, 512(R11)
+	VMOVDQU        Y7, 544(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	MOVQ           R8, R11
+	MOVQ           BX, R12
+	VMOVDQU        768(R11), Y0
+	VMOVDQU        800(R11), Y1
+	VMOVDQU        832(R11), Y3
+	VMOVDQU        864(R11), Y4
+	VMOVDQU        896(R11), Y6
+	VMOVDQU        928(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit2Half0:
+	VBROADCASTI128 32(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 80(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 128(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 176(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        608(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        640(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 224(R14), Y9
+	VPSHUFB        768(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        800(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        832(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 272(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 320(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 368(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000180, R14
+	DECQ           R15
+	JNZ            digit2Half0
+	VMOVDQU        Y0, 768(R11)
+	VMOVDQU        Y1, 800(R11)
+	VMOVDQU        Y3, 832(R11)
+	VMOVDQU        Y4, 864(R11)
+	VMOVDQU        Y6, 896(R11)
+	VMOVDQU        Y7, 928(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        768(R11), Y0
+	VMOVDQU        800(R11), Y1
+	VMOVDQU        832(R11), Y3
+	VMOVDQU        864(R11), Y4
+	VMOVDQU        896(R11), Y6
+	VMOVDQU        928(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit2Half1:
+	VBROADCASTI128 32(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 80(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 128(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 176(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        608(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        640(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 224(R14), Y9
+	VPSHUFB        768(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        800(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        832(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 272(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 320(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 368(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000180, R14
+	DECQ           R15
+	JNZ            digit2Half1
+	VMOVDQU        Y0, 768(R11)
+	VMOVDQU        Y1, 800(R11)
+	VMOVDQU        Y3, 832(R11)
+	VMOVDQU        Y4, 864(R11)
+	VMOVDQU        Y6, 896(R11)
+	VMOVDQU        Y7, 928(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
 	ADDQ           stride+40(FP), R9
 	ADDQ           $0x00000480, R8
 	DECQ           R10
@@ -4228,7 +4736,7 @@ block:
 
 // func lookUpMany3AVX2(sums *int32, w *byte, tables *int8, blocks int, columns int, stride int, scratch *byte)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·lookUpMany3AVX2(SB), NOSPLIT, $8-56
+TEXT ·lookUpMany3AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+8(FP), AX
 	MOVQ tables+16(FP), CX
 	MOVQ blocks+24(FP), DX
@@ -4411,306 +4919,766 @@ split:
 	MOVQ       columns+32(FP), R10
 
 column:
-	MOVL $0x00000003, R11
-	MOVQ R8, R12
-	MOVQ BX, R13
+	MOVQ    R8, R11
+	MOVQ    BX, R12
+	VMOVDQU (R11), Y0
+	VMOVDQU 32(R11), Y1
+	VMOVDQU 64(R11), Y3
+	VMOVDQU 96(R11), Y4
+	VMOVDQU 128(R11), Y6
+	VMOVDQU 160(R11), Y7
+	MOVQ    R12, R13
+	MOVQ    R9, R14
+	MOVQ    DI, R15
 
-digit0:
-	VMOVDQU (R12), Y0
-	VMOVDQU 32(R12), Y1
-	VMOVDQU 64(R12), Y3
-	VMOVDQU 96(R12), Y4
-	VMOVDQU 384(R12), Y6
-	VMOVDQU 416(R12), Y7
-	VMOVDQU 448(R12), Y9
-	VMOVDQU 480(R12), Y10
-	MOVQ    R13, R14
-	MOVQ    R9, R15
-	MOVQ    DI, BP
-
-digit0block:
-	VMOVDQU        (R14), Y8
-	VMOVDQU        32(R14), Y11
-	VBROADCASTI128 (R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 16(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        192(R14), Y12
-	VMOVDQU        224(R14), Y13
-	VBROADCASTI128 64(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
+digit0Half0:
+	VBROADCASTI128 (R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 64(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
 	VPADDW         Y2, Y0, Y0
 	VPSRLW         $0x08, Y2, Y2
 	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
+	VPSHUFB        224(R13), Y9, Y2
 	VPADDB         Y2, Y5, Y5
 	VPADDW         Y5, Y3, Y3
 	VPSRLW         $0x08, Y5, Y5
 	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 80(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VMOVDQU        384(R14), Y12
-	VMOVDQU        416(R14), Y13
-	VBROADCASTI128 128(R15), Y5
-	VPSHUFB        Y12, Y5, Y2
-	VPSHUFB        Y13, Y5, Y5
-	VBROADCASTI128 144(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        576(R14), Y12
-	VMOVDQU        608(R14), Y13
-	VBROADCASTI128 192(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPADDW         Y2, Y0, Y0
-	VPSRLW         $0x08, Y2, Y2
-	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
-	VPADDB         Y2, Y5, Y5
-	VPADDW         Y5, Y3, Y3
-	VPSRLW         $0x08, Y5, Y5
-	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 208(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
+	VPSHUFB        256(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
 	VPADDW         Y8, Y6, Y6
 	VPSRLW         $0x08, Y8, Y8
 	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	VMOVDQU        768(R14), Y8
-	VMOVDQU        800(R14), Y11
-	VBROADCASTI128 256(R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 272(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        960(R14), Y12
-	VMOVDQU        992(R14), Y13
-	VBROADCASTI128 320(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
+	VBROADCASTI128 128(R14), Y8
+	VPSHUFB        384(R13), Y8, Y2
+	VPSHUFB        416(R13), Y8, Y5
+	VPSHUFB        448(R13), Y8, Y8
+	VBROADCASTI128 192(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
 	VPADDW         Y2, Y0, Y0
 	VPSRLW         $0x08, Y2, Y2
 	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
+	VPSHUFB        608(R13), Y9, Y2
 	VPADDB         Y2, Y5, Y5
 	VPADDW         Y5, Y3, Y3
 	VPSRLW         $0x08, Y5, Y5
 	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 336(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VMOVDQU        1152(R14), Y12
-	VMOVDQU        1184(R14), Y13
-	VBROADCASTI128 384(R15), Y5
-	VPSHUFB        Y12, Y5, Y2
-	VPSHUFB        Y13, Y5, Y5
-	VBROADCASTI128 400(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1344(R14), Y12
-	VMOVDQU        1376(R14), Y13
-	VBROADCASTI128 448(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPADDW         Y2, Y0, Y0
-	VPSRLW         $0x08, Y2, Y2
-	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
-	VPADDB         Y2, Y5, Y5
-	VPADDW         Y5, Y3, Y3
-	VPSRLW         $0x08, Y5, Y5
-	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 464(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
 	VPADDW         Y8, Y6, Y6
 	VPSRLW         $0x08, Y8, Y8
 	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	ADDQ           $0x00000600, R14
-	ADDQ           $0x00000200, R15
-	DECQ           BP
-	JNZ            digit0block
-	VMOVDQU        Y0, (R12)
-	VMOVDQU        Y1, 32(R12)
-	VMOVDQU        Y3, 64(R12)
-	VMOVDQU        Y4, 96(R12)
-	VMOVDQU        Y6, 384(R12)
-	VMOVDQU        Y7, 416(R12)
-	VMOVDQU        Y9, 448(R12)
-	VMOVDQU        Y10, 480(R12)
-	ADDQ           $0x00000040, R13
-	ADDQ           $0x00000080, R12
-	DECQ           R11
-	JNZ            digit0
-	MOVL           $0x00000003, R11
-	MOVQ           R8, R12
-	MOVQ           BX, R13
+	VBROADCASTI128 256(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 320(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        992(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1024(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 384(R14), Y8
+	VPSHUFB        1152(R13), Y8, Y2
+	VPSHUFB        1184(R13), Y8, Y5
+	VPSHUFB        1216(R13), Y8, Y8
+	VBROADCASTI128 448(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit0Half0
+	VMOVDQU        Y0, (R11)
+	VMOVDQU        Y1, 32(R11)
+	VMOVDQU        Y3, 64(R11)
+	VMOVDQU        Y4, 96(R11)
+	VMOVDQU        Y6, 128(R11)
+	VMOVDQU        Y7, 160(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        (R11), Y0
+	VMOVDQU        32(R11), Y1
+	VMOVDQU        64(R11), Y3
+	VMOVDQU        96(R11), Y4
+	VMOVDQU        128(R11), Y6
+	VMOVDQU        160(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
 
-digit2:
-	VMOVDQU 768(R12), Y0
-	VMOVDQU 800(R12), Y1
-	VMOVDQU 832(R12), Y3
-	VMOVDQU 864(R12), Y4
-	VMOVDQU 1152(R12), Y6
-	VMOVDQU 1184(R12), Y7
-	VMOVDQU 1216(R12), Y9
-	VMOVDQU 1248(R12), Y10
-	MOVQ    R13, R14
-	MOVQ    R9, R15
-	MOVQ    DI, BP
+digit0Half1:
+	VBROADCASTI128 (R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 64(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        224(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        256(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 128(R14), Y8
+	VPSHUFB        384(R13), Y8, Y2
+	VPSHUFB        416(R13), Y8, Y5
+	VPSHUFB        448(R13), Y8, Y8
+	VBROADCASTI128 192(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 256(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 320(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        992(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1024(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 384(R14), Y8
+	VPSHUFB        1152(R13), Y8, Y2
+	VPSHUFB        1184(R13), Y8, Y5
+	VPSHUFB        1216(R13), Y8, Y8
+	VBROADCASTI128 448(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit0Half1
+	VMOVDQU        Y0, (R11)
+	VMOVDQU        Y1, 32(R11)
+	VMOVDQU        Y3, 64(R11)
+	VMOVDQU        Y4, 96(R11)
+	VMOVDQU        Y6, 128(R11)
+	VMOVDQU        Y7, 160(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	MOVQ           R8, R11
+	MOVQ           BX, R12
+	VMOVDQU        384(R11), Y0
+	VMOVDQU        416(R11), Y1
+	VMOVDQU        448(R11), Y3
+	VMOVDQU        480(R11), Y4
+	VMOVDQU        512(R11), Y6
+	VMOVDQU        544(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
 
-digit2block:
-	VMOVDQU        (R14), Y8
-	VMOVDQU        32(R14), Y11
-	VBROADCASTI128 32(R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 48(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        192(R14), Y12
-	VMOVDQU        224(R14), Y13
-	VBROADCASTI128 96(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 112(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        384(R14), Y12
-	VMOVDQU        416(R14), Y13
-	VBROADCASTI128 160(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 176(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        576(R14), Y12
-	VMOVDQU        608(R14), Y13
-	VBROADCASTI128 224(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
+digit1Half0:
+	VBROADCASTI128 16(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 80(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 144(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 208(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
 	VPADDW         Y2, Y0, Y0
 	VPSRLW         $0x08, Y2, Y2
 	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
+	VPSHUFB        608(R13), Y9, Y2
 	VPADDB         Y2, Y5, Y5
 	VPADDW         Y5, Y3, Y3
 	VPSRLW         $0x08, Y5, Y5
 	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 240(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
 	VPADDW         Y8, Y6, Y6
 	VPSRLW         $0x08, Y8, Y8
 	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	VMOVDQU        768(R14), Y8
-	VMOVDQU        800(R14), Y11
-	VBROADCASTI128 288(R15), Y5
-	VPSHUFB        Y8, Y5, Y2
-	VPSHUFB        Y11, Y5, Y5
-	VBROADCASTI128 304(R15), Y12
-	VPSHUFB        Y8, Y12, Y8
-	VPSHUFB        Y11, Y12, Y11
-	VMOVDQU        960(R14), Y12
-	VMOVDQU        992(R14), Y13
-	VBROADCASTI128 352(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 368(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1152(R14), Y12
-	VMOVDQU        1184(R14), Y13
-	VBROADCASTI128 416(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
-	VPSHUFB        Y13, Y14, Y14
-	VPADDB         Y14, Y5, Y5
-	VBROADCASTI128 432(R15), Y14
-	VPSHUFB        Y12, Y14, Y12
-	VPADDB         Y12, Y8, Y8
-	VPSHUFB        Y13, Y14, Y12
-	VPADDB         Y12, Y11, Y11
-	VMOVDQU        1344(R14), Y12
-	VMOVDQU        1376(R14), Y13
-	VBROADCASTI128 480(R15), Y14
-	VPSHUFB        Y12, Y14, Y15
-	VPADDB         Y15, Y2, Y2
+	VBROADCASTI128 272(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 336(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 400(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 464(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
 	VPADDW         Y2, Y0, Y0
 	VPSRLW         $0x08, Y2, Y2
 	VPADDW         Y2, Y1, Y1
-	VPSHUFB        Y13, Y14, Y2
+	VPSHUFB        1376(R13), Y9, Y2
 	VPADDB         Y2, Y5, Y5
 	VPADDW         Y5, Y3, Y3
 	VPSRLW         $0x08, Y5, Y5
 	VPADDW         Y5, Y4, Y4
-	VBROADCASTI128 496(R15), Y2
-	VPSHUFB        Y12, Y2, Y5
-	VPADDB         Y5, Y8, Y8
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
 	VPADDW         Y8, Y6, Y6
 	VPSRLW         $0x08, Y8, Y8
 	VPADDW         Y8, Y7, Y7
-	VPSHUFB        Y13, Y2, Y2
-	VPADDB         Y2, Y11, Y11
-	VPADDW         Y11, Y9, Y9
-	VPSRLW         $0x08, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	ADDQ           $0x00000600, R14
-	ADDQ           $0x00000200, R15
-	DECQ           BP
-	JNZ            digit2block
-	VMOVDQU        Y0, 768(R12)
-	VMOVDQU        Y1, 800(R12)
-	VMOVDQU        Y3, 832(R12)
-	VMOVDQU        Y4, 864(R12)
-	VMOVDQU        Y6, 1152(R12)
-	VMOVDQU        Y7, 1184(R12)
-	VMOVDQU        Y9, 1216(R12)
-	VMOVDQU        Y10, 1248(R12)
-	ADDQ           $0x00000040, R13
-	ADDQ           $0x00000080, R12
-	DECQ           R11
-	JNZ            digit2
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit1Half0
+	VMOVDQU        Y0, 384(R11)
+	VMOVDQU        Y1, 416(R11)
+	VMOVDQU        Y3, 448(R11)
+	VMOVDQU        Y4, 480(R11)
+	VMOVDQU        Y6, 512(R11)
+	VMOVDQU        Y7, 544(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        384(R11), Y0
+	VMOVDQU        416(R11), Y1
+	VMOVDQU        448(R11), Y3
+	VMOVDQU        480(R11), Y4
+	VMOVDQU        512(R11), Y6
+	VMOVDQU        544(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit1Half1:
+	VBROADCASTI128 16(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 80(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 144(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 208(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 272(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 336(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 400(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 464(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit1Half1
+	VMOVDQU        Y0, 384(R11)
+	VMOVDQU        Y1, 416(R11)
+	VMOVDQU        Y3, 448(R11)
+	VMOVDQU        Y4, 480(R11)
+	VMOVDQU        Y6, 512(R11)
+	VMOVDQU        Y7, 544(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	MOVQ           R8, R11
+	MOVQ           BX, R12
+	VMOVDQU        768(R11), Y0
+	VMOVDQU        800(R11), Y1
+	VMOVDQU        832(R11), Y3
+	VMOVDQU        864(R11), Y4
+	VMOVDQU        896(R11), Y6
+	VMOVDQU        928(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit2Half0:
+	VBROADCASTI128 32(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 96(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 160(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 224(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 288(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 352(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 416(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 480(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit2Half0
+	VMOVDQU        Y0, 768(R11)
+	VMOVDQU        Y1, 800(R11)
+	VMOVDQU        Y3, 832(R11)
+	VMOVDQU        Y4, 864(R11)
+	VMOVDQU        Y6, 896(R11)
+	VMOVDQU        Y7, 928(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        768(R11), Y0
+	VMOVDQU        800(R11), Y1
+	VMOVDQU        832(R11), Y3
+	VMOVDQU        864(R11), Y4
+	VMOVDQU        896(R11), Y6
+	VMOVDQU        928(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit2Half1:
+	VBROADCASTI128 32(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 96(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 160(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 224(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 288(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 352(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 416(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 480(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit2Half1
+	VMOVDQU        Y0, 768(R11)
+	VMOVDQU        Y1, 800(R11)
+	VMOVDQU        Y3, 832(R11)
+	VMOVDQU        Y4, 864(R11)
+	VMOVDQU        Y6, 896(R11)
+	VMOVDQU        Y7, 928(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	MOVQ           R8, R11
+	MOVQ           BX, R12
+	VMOVDQU        1152(R11), Y0
+	VMOVDQU        1184(R11), Y1
+	VMOVDQU        1216(R11), Y3
+	VMOVDQU        1248(R11), Y4
+	VMOVDQU        1280(R11), Y6
+	VMOVDQU        1312(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit3Half0:
+	VBROADCASTI128 48(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 112(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 176(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 240(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 304(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 368(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 432(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 496(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit3Half0
+	VMOVDQU        Y0, 1152(R11)
+	VMOVDQU        Y1, 1184(R11)
+	VMOVDQU        Y3, 1216(R11)
+	VMOVDQU        Y4, 1248(R11)
+	VMOVDQU        Y6, 1280(R11)
+	VMOVDQU        Y7, 1312(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
+	VMOVDQU        1152(R11), Y0
+	VMOVDQU        1184(R11), Y1
+	VMOVDQU        1216(R11), Y3
+	VMOVDQU        1248(R11), Y4
+	VMOVDQU        1280(R11), Y6
+	VMOVDQU        1312(R11), Y7
+	MOVQ           R12, R13
+	MOVQ           R9, R14
+	MOVQ           DI, R15
+
+digit3Half1:
+	VBROADCASTI128 48(R14), Y8
+	VPSHUFB        (R13), Y8, Y2
+	VPSHUFB        32(R13), Y8, Y5
+	VPSHUFB        64(R13), Y8, Y8
+	VBROADCASTI128 112(R14), Y9
+	VPSHUFB        192(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        224(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        256(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 176(R14), Y9
+	VPSHUFB        384(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        416(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        448(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 240(R14), Y9
+	VPSHUFB        576(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        608(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        640(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	VBROADCASTI128 304(R14), Y8
+	VPSHUFB        768(R13), Y8, Y2
+	VPSHUFB        800(R13), Y8, Y5
+	VPSHUFB        832(R13), Y8, Y8
+	VBROADCASTI128 368(R14), Y9
+	VPSHUFB        960(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        992(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1024(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 432(R14), Y9
+	VPSHUFB        1152(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPSHUFB        1184(R13), Y9, Y10
+	VPADDB         Y10, Y5, Y5
+	VPSHUFB        1216(R13), Y9, Y9
+	VPADDB         Y9, Y8, Y8
+	VBROADCASTI128 496(R14), Y9
+	VPSHUFB        1344(R13), Y9, Y10
+	VPADDB         Y10, Y2, Y2
+	VPADDW         Y2, Y0, Y0
+	VPSRLW         $0x08, Y2, Y2
+	VPADDW         Y2, Y1, Y1
+	VPSHUFB        1376(R13), Y9, Y2
+	VPADDB         Y2, Y5, Y5
+	VPADDW         Y5, Y3, Y3
+	VPSRLW         $0x08, Y5, Y5
+	VPADDW         Y5, Y4, Y4
+	VPSHUFB        1408(R13), Y9, Y2
+	VPADDB         Y2, Y8, Y8
+	VPADDW         Y8, Y6, Y6
+	VPSRLW         $0x08, Y8, Y8
+	VPADDW         Y8, Y7, Y7
+	ADDQ           $0x00000600, R13
+	ADDQ           $0x00000200, R14
+	DECQ           R15
+	JNZ            digit3Half1
+	VMOVDQU        Y0, 1152(R11)
+	VMOVDQU        Y1, 1184(R11)
+	VMOVDQU        Y3, 1216(R11)
+	VMOVDQU        Y4, 1248(R11)
+	VMOVDQU        Y6, 1280(R11)
+	VMOVDQU        Y7, 1312(R11)
+	ADDQ           $0x00000060, R12
+	ADDQ           $0x000000c0, R11
 	ADDQ           stride+40(FP), R9
 	ADDQ           $0x00000600, R8
 	DECQ           R10

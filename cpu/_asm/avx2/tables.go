@@ -73,7 +73,7 @@ func (k tabled) lookUp() {
 	LEAQ(Mem{Base: w, Disp: segment*bitsBlock + later}, next)
 	Label("vector")
 	bits, index := YMM(), YMM()
-	u := k.add("block", k.all(), 1, sum, tables, n, w, bitsBlock, func(u Register, four int) []Op {
+	u := k.add("block", k.digits(), 1, sum, tables, n, w, bitsBlock, func(u Register, four int) []Op {
 		if four%2 == 0 {
 			VMOVDQU(Mem{Base: u, Disp: four / 2 * group}, bits)
 			VPAND(nibble, bits, index)
@@ -106,8 +106,8 @@ func (k tabled) lookUp() {
 // column begin stride bytes behind those of the one before. scratch has a segment of
 // nibbles and 16-bit sums for each column, which wait there until they are full.
 //
-// A segment of blocks is split into nibbles once for all columns. As many vectors of
-// rows as registers allow share the tables of two digits.
+// A segment of blocks is split into nibbles once for all columns. Half of the vectors,
+// as many as registers allow, share the tables of a digit.
 func (k tabled) lookUpMany() {
 	TEXT(k.name("lookUpMany"), NOSPLIT, "func(sums *int32, w *byte, tables *int8, blocks, columns, stride int, scratch *byte)")
 	w := Load(Param("w"), GP64())
@@ -148,31 +148,22 @@ func (k tabled) lookUpMany() {
 	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
 	MOVQ(tables, t)
 	each("column", func() {
-		digits := k.all()
-		for some := 2; len(digits) > 0; digits = digits[some:] {
-			some = min(some, len(digits))
-			together := 4 - some // vectors
-			v, sum, from := GP64(), GP64(), GP64()
-			MOVL(U32(uint32(vectors/together)), v.As32())
+		for d := range k.widths {
+			sum, from := GP64(), GP64()
 			MOVQ(acc, sum)
 			MOVQ(u, from)
-			label := fmt.Sprintf("digit%d", digits[0])
-			Label(label)
-			k.add(label+"block", digits[:some], together, sum, t, n, from, nibbles, func(u Register, four int) []Op {
-				index := make([]Op, together)
-				for i := range index {
-					m, y := Mem{Base: u, Disp: four*group + i*vec}, YMM()
-					if index[i] = m; some > 1 {
-						VMOVDQU(m, y)
-						index[i] = y
+			for half := range 2 {
+				label := fmt.Sprintf("digit%dHalf%d", d, half)
+				k.add(label, []int{d}, vectors/2, sum, t, n, from, nibbles, func(u Register, four int) []Op {
+					index := make([]Op, vectors/2)
+					for i := range index {
+						index[i] = Mem{Base: u, Disp: four*group + i*vec}
 					}
-				}
-				return index
-			}, func() {})
-			ADDQ(U32(uint32(together*vec)), from)
-			ADDQ(U32(uint32(together*2*vec)), sum)
-			DECQ(v)
-			JNZ(LabelRef(label))
+					return index
+				}, func() {})
+				ADDQ(U32(vectors/2*vec), from)
+				ADDQ(U32(vectors/2*2*vec), sum)
+			}
 		}
 	}, func() {
 		ADDQ(param("stride"), t)
@@ -192,7 +183,8 @@ func (k tabled) lookUpMany() {
 	RET()
 }
 
-func (k tabled) all() (all []int) {
+// digits are the indices of all.
+func (k tabled) digits() (all []int) {
 	for d := range k.widths {
 		all = append(all, d)
 	}
@@ -404,7 +396,7 @@ func (k tabled) tables() {
 			VPSHUFD(Imm(2*0x55), lane, sum2)
 			VPADDD(sum, sum2, sum2)
 			for _, v := range []VecVirtual{sum, sum2} {
-				k.digits(v, mask)
+				k.cut(v, mask)
 				VPSHUFB(order, v, v) // in a lane, four sums of each digit
 			}
 			for d := 0; d < len(k.widths); d += 2 {
@@ -438,8 +430,8 @@ func (k tabled) tables() {
 	RET()
 }
 
-// digits makes the digits in every dword of v bytes.
-func (k tabled) digits(v VecVirtual, mask []Mem) {
+// cut makes the digits in every dword of v bytes.
+func (k tabled) cut(v VecVirtual, mask []Mem) {
 	all := YMM()
 	VPAND(mask[0], v, all)
 	for d := 1; d < len(k.widths); d++ {

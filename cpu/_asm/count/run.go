@@ -85,6 +85,10 @@ func (f *function) run(a args) (count int, err error) {
 			result(value(last) & value(i.operands[0]))
 		case "SHLQ":
 			result(value(last) << value(i.operands[0]))
+		case "SHRQ":
+			result(value(last) >> value(i.operands[0]))
+		case "IMULQ":
+			result(value(last) * value(i.operands[0]))
 		case "IMUL3Q", "IMUL3L":
 			result(value(i.operands[0]) * value(i.operands[1]))
 		case "CMPQ":

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -44,11 +45,41 @@ func modelFrom(b *testing.B, variable string, data []byte) *ternary.Model {
 	return f.Model()
 }
 
+// guided is a draft model whose likeliest token is, with a probability, the one that
+// follows in text.
+type guided struct {
+	backend.Instance
+	text  []int32
+	right float64
+	rng   *rand.Rand
+}
+
+func (g *guided) Forward(ctx context.Context, runs []backend.Run) error {
+	from := make([]int, len(runs))
+	for i, r := range runs {
+		from[i] = r.Seq.Len()
+	}
+	if err := g.Instance.Forward(ctx, runs); err != nil {
+		return err
+	}
+	for i, r := range runs {
+		for j, at := range r.Want {
+			id := g.text[min(from[i]+at+1, len(g.text)-1)]
+			if g.rng.Float64() >= g.right {
+				id = 5 - min(id, 5) + min(id, 1) // some other token
+			}
+			r.Logits[j*g.Config().Vocab+int(id)] = 1e9
+		}
+	}
+	return nil
+}
+
 // BenchmarkDrafted compares drafted with plain decoding where a drafted token is
-// right with a set probability: the draft model runs, and what it says is
-// replaced. Beside the measured ratio stand the one that costs and probability
-// give, (expected tokens of a pass) / (cost of a pass), and the one that costs and
-// the passes that there were give. One thread, in its own time.
+// right with a set probability. Beside the measured ratio stand the one that costs and
+// probability give, (expected tokens of a pass) / (cost of a pass), and the one that
+// costs and the passes that there were give. A pass of n drafted tokens costs n steps of
+// the draft, the first with one token more if all before were right. One thread, in its own time; costs are measured
+// before, between and after the two, as a machine's speed changes within minutes.
 //
 // NPACK_DRAFT_TARGET and NPACK_DRAFT_MODEL name other models than story and its
 // draft, NPACK_DRAFT_TOKENS how many tokens to make, NPACK_DRAFT_ACTIVATIONS
@@ -79,14 +110,7 @@ func BenchmarkDrafted(b *testing.B) {
 	both := min(target.Config().Vocab, draft.Config().Vocab)
 	e := engine.New(target, 0)
 
-	// Costs, in the middle of the text.
-	var pass [engine.MaxDraft + 1]float64
-	for n := range pass {
-		pass[n] = passTime(b, target, window/2, n+1)
-	}
-	token := passTime(b, draft, window/2, 1)
-	b.Logf("passes of 1 to 8 tokens, in the time of the first, %v: %.2f; a drafted token: %.3f", time.Duration(pass[0]), ratios(pass[:], pass[0]), token/pass[0])
-
+	targetTimer, draftTimer := newTimer(b, target, window/2), newTimer(b, draft, window/2)
 	plain := session(b, e, window)
 	want, _ := ask(b, plain, engine.Request{Prompt: prompt, MaxTokens: tokens}) // also warms up
 	text := slices.Concat(prompt, want.ids)
@@ -95,30 +119,31 @@ func BenchmarkDrafted(b *testing.B) {
 			if right == 0 && length > 0 {
 				continue
 			}
-			expect := func(n int) float64 {
-				tokens, reach := 1.0, 1.0
-				for range n {
-					reach *= right
-					tokens += reach
-				}
-				return tokens * pass[0] / (pass[n] + float64(n)*token)
-			}
-			predicted, name := expect(length), strconv.Itoa(length)
+			name, lengths := strconv.Itoa(length), []int{0, length}
 			if length == 0 {
-				name = "auto"
-				for n := 1; n <= engine.MaxDraft; n++ {
-					predicted = max(predicted, expect(n))
-				}
+				name, lengths = "auto", []int{0, 1, 2, 3, 4, 5, 6, 7}
 			}
 			b.Run(fmt.Sprintf("right=%v/length=%s", right, name), func(b *testing.B) {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
 				var spent [2]time.Duration
-				passes, steps, drafted := 0, 0, 0
+				passes, steps := 0, 0
+				var stats engine.DraftStats
+				var pass [engine.MaxDraft + 1]float64 // the sum of as many passes as of each length
+				var token, pair float64               // of the draft, likewise
+				costs := func() {
+					for _, n := range lengths {
+						pass[n] += targetTimer.time(b, n+1)
+					}
+					token += draftTimer.time(b, 1)
+					pair += draftTimer.time(b, 2)
+				}
 				for b.Loop() {
+					costs()
 					for i, s := range []*engine.Session{session(b, e, window), session(b, e, window)} {
 						if i == 1 {
-							by := &oracle{texts: [][]int32{text}, right: right, rng: rand.New(rand.NewPCG(uint64(b.N), 1)), first: model(b, draft, window, both)}
+							costs()
+							by := model(b, &guided{draft, text, right, rand.New(rand.NewPCG(uint64(b.N), 1))}, window, both)
 							if err := s.Draft(by, length); err != nil {
 								b.Fatal(err)
 							}
@@ -137,15 +162,30 @@ func BenchmarkDrafted(b *testing.B) {
 							b.Fatalf("another text: %v", err)
 						}
 						if i == 1 {
-							passes, steps, drafted = passes+res.Passes, steps+res.Steps, drafted+res.Draft.Drafted
+							passes, steps = passes+res.Passes, steps+res.Steps
+							stats.Add(res.Draft)
 						}
 					}
+					costs()
 				}
+				expect := func(n int) float64 {
+					tokens, reach := 1.0, 1.0
+					for range n {
+						reach *= right
+						tokens += reach
+					}
+					return tokens * pass[0] / (pass[n] + float64(n)*token + reach*(pair-token))
+				}
+				predicted := 0.0
+				for _, n := range lengths[1:] {
+					predicted = max(predicted, expect(n))
+				}
+				b.Logf("passes of %d tokens more, in the time of the first: %.2f; a step of the draft: %.3f, with two tokens %.3f", lengths, ratios(pass[:], pass[0]), token/pass[0], pair/pass[0])
 				b.ReportMetric(float64(spent[0])/float64(spent[1]), "x-plain")
 				b.ReportMetric(predicted, "x-predicted")
 				if length > 0 { // what chance made of the probability
-					costs := float64(passes)*pass[length] + float64(drafted)*token
-					b.ReportMetric(float64(steps)*pass[0]/costs, "x-by-passes")
+					drafting := float64(stats.Drafted)*token + float64(stats.Kept[length])*(pair-token)
+					b.ReportMetric(float64(steps)*pass[0]/(float64(passes)*pass[length]+drafting), "x-by-passes")
 				}
 				b.ReportMetric(512*float64(passes)/float64(steps), "passes/512")
 				b.ReportMetric(0, "ns/op")
@@ -154,34 +194,47 @@ func BenchmarkDrafted(b *testing.B) {
 	}
 }
 
-// passTime is the shortest of some passes of n tokens at a depth, in ns.
-func passTime(b *testing.B, in backend.Instance, depth, n int) float64 {
-	seq, err := in.NewSequence(depth + n)
+// timer times passes in the middle of a text.
+type timer struct {
+	in  backend.Instance
+	run backend.Run
+}
+
+func newTimer(b *testing.B, in backend.Instance, depth int) timer {
+	seq, err := in.NewSequence(depth + engine.MaxDraft + 1)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer seq.Close()
-	ids, want := make([]int32, max(depth, n)), make([]int, n)
-	for i := range want {
-		want[i] = i
-	}
-	r := backend.Run{Seq: seq, Tokens: ids[:depth]}
-	if err := in.Forward(b.Context(), []backend.Run{r}); err != nil {
+	b.Cleanup(func() { seq.Close() })
+	t := timer{in, backend.Run{Seq: seq, Tokens: make([]int32, depth)}}
+	if err := in.Forward(b.Context(), []backend.Run{t.run}); err != nil {
 		b.Fatal(err)
 	}
-	r = backend.Run{Seq: seq, Tokens: ids[:n], Want: want, Logits: make([]float32, n*in.Config().Vocab)}
-	best := time.Hour
-	for range 5 {
+	t.run.Logits = make([]float32, (engine.MaxDraft+1)*in.Config().Vocab)
+	for i := range engine.MaxDraft + 1 {
+		t.run.Want = append(t.run.Want, i)
+	}
+	return t
+}
+
+// time is that of some passes of n tokens, in ns.
+func (t timer) time(b *testing.B, n int) float64 {
+	depth := t.run.Seq.Len()
+	r := backend.Run{Seq: t.run.Seq, Tokens: t.run.Tokens[:n], Want: t.run.Want[:n], Logits: t.run.Logits[:n*t.in.Config().Vocab]}
+	var spent time.Duration
+	for i := range 4 {
 		start := threadTime()
-		if err := in.Forward(b.Context(), []backend.Run{r}); err != nil {
+		if err := t.in.Forward(b.Context(), []backend.Run{r}); err != nil {
 			b.Fatal(err)
 		}
-		best = min(best, threadTime().Sub(start))
-		if err := seq.Truncate(depth); err != nil {
+		if i > 0 { // the first warms up
+			spent += threadTime().Sub(start)
+		}
+		if err := r.Seq.Truncate(depth); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return float64(best)
+	return float64(spent)
 }
 
 func ratios(x []float64, one float64) []float64 {

@@ -299,17 +299,9 @@ type oracle struct {
 	wrong bool
 	right float64
 	rng   *rand.Rand
-	first engine.Drafter // if not nil, what is asked before, for the time it takes
-	buf   []int32
 }
 
 func (o *oracle) Propose(ctx context.Context, dst, text []int32, n int, s *engine.Sampler) ([]int32, error) {
-	if o.first != nil {
-		var err error
-		if o.buf, err = o.first.Propose(ctx, o.buf[:0], text, n, s); err != nil {
-			return dst, err
-		}
-	}
 	for _, t := range o.texts {
 		if len(t) > len(text) && slices.Equal(t[:len(text)], text) {
 			for i := len(text); i < len(t) && n > 0; i++ {

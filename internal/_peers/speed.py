@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure nrun beside llama.cpp and the publisher's algorithm, and write docs/performance.md.
 
-usage: speed.py [--models 0.6b,8b] [--rounds N] [--threads 1,2] [--depth N] [--prompt N] [--tokens N] [--llama-bench PROGRAM] [--cpu-only] [--quick] [--print]
+usage: speed.py [--models 0.6b,8b] [--rounds N] [--threads 1,2] [--depth N] [--prompt N] [--tokens N] [--llama-bench PROGRAM] [--cpu-only | --clock-only] [--quick] [--print]
+       speed.py --build llama-server,llama-bench
 
 All that is measured takes turns, round by round, in one run:
   - nrun bench, activations exact and int8, which measures the memory too;
@@ -14,7 +15,8 @@ All that is measured takes turns, round by round, in one run:
     float sums, the publisher's way on the CPU (fork-patches/test/bench.cpp).
 The models are synthetic: random weights of the published geometries.
 Needs go, cmake, a C and C++ compiler and pip; the first run needs the network and
-builds llama.cpp (20 minutes of one core). Files go to dist/speed.
+builds llama.cpp (20 minutes of one core). Files go to dist/speed. --build builds
+programs of llama.cpp into dist/speed/build/bin and ends.
 """
 import argparse
 import datetime
@@ -61,17 +63,19 @@ def launcher():
     return ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
 
 
-def llama_bench(check):
-    """Builds llama-bench from the unchanged source."""
-    program = WORK / "build/bin/llama-bench"
+def llama(check, target):
+    """Builds a program of llama.cpp from the unchanged source."""
+    program = WORK / "build/bin" / target
     if program.exists():
         return program
-    masked_floats(check)  # brings the source package
+    package = ROOT / "dist/fork-check"
+    package.mkdir(parents=True, exist_ok=True)
+    check.source(package)  # brings the source package
     tree = WORK / "llama.cpp"
     if not tree.exists():
         fresh = WORK / "fresh"
         shutil.rmtree(fresh, ignore_errors=True)
-        with tarfile.open(ROOT / f"dist/fork-check/{check.PACKAGE}-{check.VERSION}.tar.gz") as archive:
+        with tarfile.open(package / f"{check.PACKAGE}-{check.VERSION}.tar.gz") as archive:
             for member in archive:
                 name = member.name.removeprefix(check.TREE)
                 if member.isfile() and name != member.name and ".." not in name:
@@ -79,7 +83,7 @@ def llama_bench(check):
                     (fresh / name).write_bytes(archive.extractfile(member).read())
         fresh.rename(tree)
     run("cmake", "-S", HERE / "llama", "-B", WORK / "build", f"-DLLAMA_CPP={tree}", *launcher(), stdout=sys.stderr)
-    run("nice", "cmake", "--build", WORK / "build", "--parallel", os.cpu_count(), "--target", "llama-bench", stdout=sys.stderr)
+    run("nice", "cmake", "--build", WORK / "build", "--parallel", os.cpu_count(), "--target", target, stdout=sys.stderr)
     return program
 
 
@@ -132,7 +136,8 @@ class Figures:
 class Report:
     def __init__(self, args, programs):
         self.args, self.programs, self.f = args, programs, Figures()
-        self.kernels, self.commands = None, []
+        self.kernels = json.loads(run(programs["nrun"], "plan", "--json", stdout=subprocess.PIPE).stdout)["kernels"]
+        self.commands = []
         self.token, self.kv, self.peer = {}, {}, {}  # bytes, by model
 
     def command(self, *args):
@@ -192,7 +197,6 @@ class Report:
         out = self.command(self.programs["masked"], 256, 1)
         for name, key in (("fv5, masked floats", "masked"), ("tq2_0", "tq2")):
             self.f.add(("dot", key), float(re.search(rf"^ *{name} +([0-9.]+) Gw/s", out, re.M).group(1)))
-        self.kernels = json.loads(run(self.programs["nrun"], "plan", "--json", stdout=subprocess.PIPE).stdout)["kernels"]
         out = self.command(self.programs["cpu.test"], "-test.run", "^$", "-test.benchtime", "3x", "-test.bench", f"^BenchmarkDotThread$/^{self.kernels}$")
         for planes, rate in re.findall(r"/P=(\d)\S*\s.*?([0-9.]+) Gweights/cpu-s", out):
             self.f.add(("dot", int(planes)), float(rate))
@@ -201,12 +205,13 @@ class Report:
 def measure(args):
     WORK.mkdir(parents=True, exist_ok=True)
     check = fork_check()
-    programs = {"masked": masked_floats(check), "llama-bench": args.llama_bench or llama_bench(check),
-                "nrun": ROOT / "bin/nrun", "cpu.test": WORK / "cpu.test", "membw.test": WORK / "membw.test"}
+    programs = {"llama-bench": args.llama_bench or llama(check, "llama-bench"), "nrun": ROOT / "bin/nrun"}
     run("make", "-s", "build", cwd=ROOT, stdout=sys.stderr)
-    for package in ("cpu", "internal/membw"):
-        program = programs[pathlib.PurePath(package).name + ".test"]
-        run("go", "test", "-c", "-o", program, "./" + package, cwd=ROOT, stdout=sys.stderr)
+    if not args.clock_only:
+        programs |= {"masked": masked_floats(check), "cpu.test": WORK / "cpu.test", "membw.test": WORK / "membw.test"}
+        for package in ("cpu", "internal/membw"):
+            program = programs[pathlib.PurePath(package).name + ".test"]
+            run("go", "test", "-c", "-o", program, "./" + package, cwd=ROOT, stdout=sys.stderr)
     files = {m: model_files(m) for m in args.models}
     for m in LENGTHS:
         LENGTHS[m] = (args.prompt or LENGTHS[m][0], args.tokens or LENGTHS[m][1])
@@ -221,20 +226,23 @@ def measure(args):
     loads = []
     for i in range(args.rounds):
         for model in args.models:
-            loads.append(os.getloadavg()[0])
-            r.processor(model, *files[model])
+            if not args.clock_only:
+                loads.append(os.getloadavg()[0])
+                r.processor(model, *files[model])
             for threads in [] if args.cpu_only else args.threads:
                 loads.append(os.getloadavg()[0])
                 turns = [lambda: r.ours(model, files[model][0], threads), lambda: r.theirs(model, files[model][1], threads)]
                 for turn in turns if i % 2 == 0 else turns[::-1]:
                     turn()
-        r.dots()
+        if not args.clock_only:
+            r.dots()
+        (WORK / "speed.json").write_text(json.dumps([[k, v] for k, v in r.f.samples.items()]))
         print(f"round {i + 1} of {args.rounds} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     if args.depth and not args.cpu_only:
         for _ in range(args.rounds if not args.quick else 1):
             r.ours(args.models[0], files[args.models[0]][0], max(args.threads), args.depth)
             loads.append(os.getloadavg()[0])
-    (WORK / "speed.json").write_text(json.dumps([[k, v] for k, v in r.f.samples.items()]))
+        (WORK / "speed.json").write_text(json.dumps([[k, v] for k, v in r.f.samples.items()]))
     return r, loads
 
 
@@ -261,14 +269,15 @@ def report(r, loads):
                         f.ratio(key("exact"), key("llama")), f.ratio(key("int8"), key("llama")))
         lines.append("")
 
-    versus("Tokens per second of processor time, one thread:", CPU_LENGTHS, ["cpu"])
-    row("model", "bytes a token", "memory is read at, GB per second of processor time", "exact, % of it", "int8, % of it", "llama.cpp's own bytes, % of it")
-    row("---", *["--:"] * 5)
-    for m in args.models:
-        gb = lambda who, size: f"{100 * f.median((m, 'decode', who, 'cpu')) * size / 1e9 / f.median('read'):.0f}"
-        size = r.token[m] + r.kv[m] * CPU_LENGTHS[m][1] / 2
-        row(m, f"{size:,.0f}", f.text("read"), gb("exact", size), gb("int8", size), gb("llama", r.peer[m] + r.kv[m] * CPU_LENGTHS[m][1] / 2))
-    lines.append("")
+    if not args.clock_only:
+        versus("Tokens per second of processor time, one thread:", CPU_LENGTHS, ["cpu"])
+        row("model", "bytes a token", "memory is read at, GB per second of processor time", "exact, % of it", "int8, % of it", "llama.cpp's own bytes, % of it")
+        row("---", *["--:"] * 5)
+        for m in args.models:
+            gb = lambda who, size: f"{100 * f.median((m, 'decode', who, 'cpu')) * size / 1e9 / f.median('read'):.0f}"
+            size = r.token[m] + r.kv[m] * CPU_LENGTHS[m][1] / 2
+            row(m, f"{size:,.0f}", f.text("read"), gb("exact", size), gb("int8", size), gb("llama", r.peer[m] + r.kv[m] * CPU_LENGTHS[m][1] / 2))
+        lines.append("")
     if not args.cpu_only:
         versus("Tokens per second:", LENGTHS, args.threads)
         row("model", "threads", "memory is read at, GB/s", "bytes a token", "exact, % of memory", "int8, % of memory")
@@ -284,11 +293,13 @@ def report(r, loads):
         grown = f.median(("bytes", *far)) / f.median(("bytes", *near))
         lines += [f"Decode of {m}, exact, {t} threads: {f.text(near)} tokens/s at depth 0 and {f.text(far)} at depth {args.depth:,}: "
                   f"{f.ratio(near, far)} times the time for {grown:.2f} times the bytes.", ""]
-    row("dot products of one thread, 4096 columns, from memory", "Gweights per second of processor time", "times masked floats")
-    row("---", "--:", "--:")
-    for name, key in (("ours, exact (3 digits)", 3), ("ours, int16 (2)", 2), ("ours, int8 (1)", 1), ("llama.cpp TQ2_0", "tq2"), ("FV5 as masked float sums", "masked")):
-        row(name, f.text(("dot", key)), f.ratio(("dot", key), ("dot", "masked")))
-    lines += ["", "```"] + r.commands + ["```", ""]
+    if not args.clock_only:
+        row("dot products of one thread, 4096 columns, from memory", "Gweights per second of processor time", "times masked floats")
+        row("---", "--:", "--:")
+        for name, key in (("ours, exact (3 digits)", 3), ("ours, int16 (2)", 2), ("ours, int8 (1)", 1), ("llama.cpp TQ2_0", "tq2"), ("FV5 as masked float sums", "masked")):
+            row(name, f.text(("dot", key)), f.ratio(("dot", key), ("dot", "masked")))
+        lines.append("")
+    lines += ["```"] + r.commands + ["```", ""]
     return "\n".join(lines)
 
 
@@ -303,9 +314,16 @@ def main():
     parser.add_argument("--tokens", type=int, help="tokens of an answer, by the clock (64; 8b: 16)")
     parser.add_argument("--llama-bench", type=pathlib.Path)
     parser.add_argument("--cpu-only", action="store_true", help="processor time alone: for a busy machine")
+    parser.add_argument("--clock-only", action="store_true", help="rates by the clock alone: for a quiet machine and little time")
+    parser.add_argument("--build", type=lambda s: s.split(","), help="build these programs of llama.cpp, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="a few tokens of each, to try the script")
     parser.add_argument("--print", action="store_true", help="to standard output, not into the page")
     args = parser.parse_args()
+    if args.build:
+        WORK.mkdir(parents=True, exist_ok=True)
+        for target in args.build:
+            print(llama(fork_check(), target))
+        return
     text = report(*measure(args))
     page = DOC.read_text() if DOC.exists() else BEGIN + END
     before, rest = page.split(BEGIN)

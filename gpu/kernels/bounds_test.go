@@ -262,7 +262,12 @@ func TestBounds(t *testing.T) {
 	}
 	row("GB/s", func(s *sheet) string { return group(s.bandwidth / 1e9) })
 	row("multiprocessors at GHz", func(s *sheet) string { return fmt.Sprintf("%g at %g", s.processors, s.clock/1e9) })
-	row("int8 TOPS", func(s *sheet) string { return strings.TrimPrefix(group(s.int8/1e12), "0") })
+	row("int8 TOPS", func(s *sheet) string {
+		if s.int8 == 0 {
+			return "-"
+		}
+		return group(s.int8 / 1e12)
+	})
 	for _, depth := range []int{128, 4096} {
 		token := func(s *sheet) bound { return b.token(s, 1, depth) }
 		row(fmt.Sprintf("**%s positions**: reading, ms", cli.Group(int64(depth))), func(s *sheet) string { return fmt.Sprintf("%.2f", 1e3*token(s).reading) })
@@ -279,7 +284,16 @@ func TestBounds(t *testing.T) {
 			})
 		}
 	}
-	row("prompt of 512, tokens/s", func(s *sheet) string { return group(512 / b.token(s, 512, 256).all) })
+	prompt := pass{large, 512, 256} // 256 positions are seen on average
+	row("**prompt of 512**, tokens/s", func(s *sheet) string { return group(512 / b.of(s, prompt, b.launches[0]).all) })
+	row("attention in it", func(s *sheet) string {
+		var time float64
+		for _, d := range b.attention[prompt] {
+			reading, working := s.seconds(d)
+			time += max(reading, working)
+		}
+		return fmt.Sprintf("%.0f %%", 100*time/b.of(s, prompt, b.launches[0]).all)
+	})
 	documented(t, "bounds", table)
 
 	for _, c := range []struct {
@@ -299,6 +313,15 @@ func TestBounds(t *testing.T) {
 			reading, working := s.seconds(b.attention[pass{large, 1, 4096}][0])
 			return working > reading
 		}, "T4 V100 A100-40 H100 H200"},
+		{"is bound by int8 products in the linears of prompts", func(s *sheet) bool {
+			linears := prompt.demands(t, b.known, s.capability)[:4]
+			return s.int8 > 0 && !slices.ContainsFunc(linears, func(d demand) bool {
+				_, working := s.seconds(d)
+				d.matrix = 0
+				_, rest := s.seconds(d)
+				return rest == working
+			})
+		}, "L4 A100-40"},
 		{"gains by drafts in short texts", func(s *sheet) bool {
 			gain, _ := b.gain(s, 128, 0.8)
 			return gain > 1.1

@@ -3,16 +3,60 @@
 package cpu
 
 import (
+	"context"
 	"os"
+	"slices"
+	"testing"
 
 	"github.com/klauspost/cpuid/v2"
+
+	"npack/internal/simulation"
+	"npack/runtime/backend"
+	"npack/testdata/story"
 )
 
-// Under _bochs/emulate.py the kernels of the set $BOCHS_SET run where the processor
-// lacks their instructions.
+// emulated is the set $BOCHS_SET, whose kernels run under _bochs/emulate.py where the
+// processor lacks their instructions.
+var emulated = os.Getenv("BOCHS_SET")
+
 func init() {
 	cpuid.CPU.Enable(map[string][]cpuid.FeatureID{
 		"avx512vnni": {cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI},
 		"avxvnni":    {cpuid.AVXVNNI},
-	}[os.Getenv("BOCHS_SET")]...)
+	}[emulated]...)
+}
+
+// TestModel is what an emulator has time for of a whole model: a prompt, a token and
+// two tokens, with the logits that AVX2 gives.
+func TestModel(t *testing.T) {
+	for _, a := range []backend.Activations{1, 2, 3} {
+		want, got := storyLogits(t, "avx2", a), storyLogits(t, emulated, a)
+		for i := range want {
+			if !slices.Equal(got[i], want[i]) {
+				t.Errorf("%v activations, step %d: the logits differ", a, i)
+			}
+		}
+	}
+}
+
+// storyLogits returns the last logits of each step.
+func storyLogits(t *testing.T, kernel string, a backend.Activations) (logits [][]float32) {
+	in, err := Backend{Kernel: kernel}.Load(context.Background(), simulation.Open(t, story.Container), backend.Options{Threads: 1, Activations: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	seq, err := in.NewSequence(step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seq.Close()
+	for _, tokens := range [][]int32{{7, 19, 300, 4, 55, 90, 1, 2, 3}, {12}, {5, 6}} {
+		runs := []backend.Run{{Seq: seq, Tokens: tokens, Want: []int{len(tokens) - 1}, Logits: make([]float32, in.Config().Vocab)}}
+		if err := in.Forward(context.Background(), runs); err != nil {
+			t.Fatal(err)
+		}
+		logits = append(logits, runs[0].Logits)
+	}
+	return logits
 }

@@ -16,9 +16,9 @@ avxvnni) model=arrow_lake feature=avx_vnni ;;
 *) echo "run.sh: no set $BOCHS_SET: there are avx512vnni, avxvnni" >&2 && exit 2 ;;
 esac
 export BOCHS_MODEL="${BOCHS_MODEL:-$model}"
-if test $# = 0; then # the tests of kernels; those of whole models take hours
+if test $# = 0; then # the tests of kernels and a little of a model; all of it would take hours
 	tests=$(cd "$root/cpu" && sed -n 's/^func \(Test[^(]*\)(.*/\1/p' kernels_test.go int8_test.go dotmaxcols_test.go vectors_test.go | tr '\n' '|')
-	set -- -test.short -test.run "^(${tests}TestSelfTest)\$/^$BOCHS_SET\$"
+	set -- -test.short -test.run "^(${tests}TestSelfTest|TestModel)\$/^$BOCHS_SET\$"
 fi
 
 mkdir -p "$dir"

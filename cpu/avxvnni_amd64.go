@@ -11,8 +11,8 @@ import (
 //go:generate go -C _asm run ./avxvnni -out ../avxvnni_amd64.s -pkg cpu
 
 // avxvnni is for processors with VPDPBUSD on 256 bits but without AVX-512. All its
-// linears work on codes, which take fewer instructions than the tables of avx2
-// (_asm/count prints how many).
+// linears work on codes: fewer instructions than the tables of avx2, but for batches
+// of few columns (_asm/count prints how many).
 var avxvnni = kernels{
 	name: "avxvnni", about: "256-bit integers with VNNI, Intel's desktops since 2021",
 	present:   func() bool { return hasAVX2() && cpuid.CPU.Supports(cpuid.AVXVNNI) },

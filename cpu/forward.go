@@ -81,7 +81,9 @@ func (in *instance) layer(l int) error {
 		return err
 	}
 	in.rows(w.q.rowsPad(in.l)+2*w.k.rowsPad(in.l), s.qkv)
-	if err := in.columns(s.rotary, "attn_k or attn_v"); err != nil {
+	heads := len(in.pass.batch) * in.c.KVHeads
+	in.pool.run(heads, in.grain(heads, 4), s.rotary)
+	if err := in.check("attn_k or attn_v"); err != nil {
 		return err
 	}
 	if err := in.attention(); err != nil {
@@ -219,27 +221,26 @@ func (in *instance) quantGate(w *worker, from, to int) {
 }
 
 // rotary norms and rotates the heads of queries and keys, and stores keys and
-// values.
+// values. Key/value heads, each with the query heads that share it, count through
+// the columns.
 func (in *instance) rotary(w *worker, from, to int) {
 	p, c, l := &in.pass, in.c, &in.layers[in.pass.layer]
 	dim := c.HeadDim
-	for i := from; i < to; i++ {
+	for task := from; task < to; task++ {
+		i, head := task/c.KVHeads, task%c.KVHeads
 		col := &p.batch[i]
-		for h := range c.Heads {
+		for h := head * in.share; h < (head+1)*in.share; h++ {
 			x := p.heads[i*in.pad.heads+h*in.cache.dimPad:][:in.cache.dimPad]
 			copy(x, p.q[i*in.pad.q+h*dim:][:dim])
 			in.rotate(w, x, l.qNorm, col.Pos)
 		}
-		seq := p.seqs[col.Run]
-		for h := range c.KVHeads {
-			x := w.head[:in.cache.dimPad]
-			copy(x, p.k[i*in.pad.kv+h*dim:][:dim])
-			in.rotate(w, x, l.kNorm, col.Pos)
-			ok := seq.put(p.layer, 0, h, col.Pos, x)
-			copy(x, p.v[i*in.pad.kv+h*dim:][:dim])
-			if !seq.put(p.layer, 1, h, col.Pos, x) || !ok {
-				p.failed.Store(true)
-			}
+		seq, x := p.seqs[col.Run], w.head[:in.cache.dimPad]
+		copy(x, p.k[i*in.pad.kv+head*dim:][:dim])
+		in.rotate(w, x, l.kNorm, col.Pos)
+		ok := seq.put(p.layer, 0, head, col.Pos, x)
+		copy(x, p.v[i*in.pad.kv+head*dim:][:dim])
+		if !seq.put(p.layer, 1, head, col.Pos, x) || !ok {
+			p.failed.Store(true)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (k tabled) lookUp() {
 	LEAQ(Mem{Base: w, Disp: segment*bitsBlock + later}, next)
 	Label("vector")
 	bits, index := YMM(), YMM()
-	u := k.add("block", k.digits(), 1, sum, tables, n, w, bitsBlock, func(u Register, four int) []Op {
+	u := k.add("block", k.digits(), 0, 1, sum, tables, n, w, bitsBlock, func(u Register, four int) []Op {
 		if four%2 == 0 {
 			VMOVDQU(Mem{Base: u, Disp: four / 2 * group}, bits)
 			VPAND(nibble, bits, index)
@@ -148,21 +148,24 @@ func (k tabled) lookUpMany() {
 	LEAQ(Mem{Base: u, Disp: segment * nibbles}, acc)
 	MOVQ(tables, t)
 	each("column", func() {
+		// Each column fetches the next segment, as there may be few. The others find it.
+		next, lines := GP64(), (bitsBlock/64+2*len(k.widths)-1)/(2*len(k.widths))
+		MOVQ(w, next)
 		for d := range k.widths {
-			sum, from := GP64(), GP64()
-			MOVQ(acc, sum)
-			MOVQ(u, from)
-			for half := range 2 {
-				label := fmt.Sprintf("digit%dHalf%d", d, half)
-				k.add(label, []int{d}, vectors/2, sum, t, n, from, nibbles, func(u Register, four int) []Op {
+			for first := 0; first < vectors; first += vectors / 2 {
+				label := fmt.Sprintf("digit%dFrom%d", d, first)
+				k.add(label, []int{d}, first, vectors/2, acc, t, n, u, nibbles, func(u Register, four int) []Op {
 					index := make([]Op, vectors/2)
 					for i := range index {
-						index[i] = Mem{Base: u, Disp: four*group + i*vec}
+						index[i] = Mem{Base: u, Disp: four*group + (first+i)*vec}
 					}
 					return index
-				}, func() {})
-				ADDQ(U32(vectors/2*vec), from)
-				ADDQ(U32(vectors/2*2*vec), sum)
+				}, func() {
+					for i := range lines {
+						PREFETCHT0(Mem{Base: next, Disp: i * 64})
+					}
+					ADDQ(U32(uint32(lines*64)), next)
+				})
 			}
 		}
 	}, func() {
@@ -210,17 +213,13 @@ func take(left Register, most int) Register {
 	return n
 }
 
-// split writes n blocks as nibbles, a byte each, moves w behind them and fetches as
-// many blocks from there.
+// split writes n blocks as nibbles, a byte each, and moves w behind them.
 func split(w, u, n Register) {
 	to, groups, low := GP64(), GP64(), load(nibble)
 	MOVQ(u, to)
 	MOVQ(n, groups)
 	SHLQ(Imm(2), groups)
 	Label("split")
-	for i := range group / 64 {
-		PREFETCHT0(Mem{Base: w, Disp: segment*bitsBlock + i*64})
-	}
 	for i := range vectors {
 		a, b := load(Mem{Base: w, Disp: i * vec}), YMM()
 		VPSRLW(Imm(4), a, b)
@@ -235,13 +234,14 @@ func split(w, u, n Register) {
 	JNZ(LabelRef("split"))
 }
 
-// add adds the products of those digits, for some vectors of rows, in n blocks of size
-// bytes from w on to their 16-bit sums, and returns where those blocks end. index gives
-// the indices of four columns, a vector of each, and step comes once a block.
-func (k tabled) add(label string, digits []int, some int, sums, tables, n, w Register, size int, index func(u Register, four int) []Op, step func()) Register {
+// add adds the products of those digits, for some vectors of rows from the first on, in
+// n blocks of size bytes from w on to their 16-bit sums, and returns where those blocks
+// end. index gives the indices of four columns, a vector of each, and step comes once a
+// block.
+func (k tabled) add(label string, digits []int, first, some int, sums, tables, n, w Register, size int, index func(u Register, four int) []Op, step func()) Register {
 	type sum struct{ all, high, bytes VecVirtual }
 	s := make([][]sum, len(digits))
-	at := func(i, v int) Mem { return Mem{Base: sums, Disp: digits[i]*digitSums + v*2*vec} }
+	at := func(i, v int) Mem { return Mem{Base: sums, Disp: digits[i]*digitSums + (first+v)*2*vec} }
 	for i := range s {
 		for v := range some {
 			s[i] = append(s[i], sum{load(at(i, v)), load(at(i, v).Offset(vec)), YMM()})

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 avxvnni fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 avxvnni amx fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -126,6 +126,10 @@ avx512: ## the AVX-512 kernels' tests, on an emulated processor where this one l
 avxvnni: ## the same for the AVX-VNNI kernels, whose encoded instructions are compared with an assembler's
 	$(GO) test -C cpu/_asm ./avxvnni ./count
 	cpu/_bochs/run.sh avxvnni
+
+amx: ## the same for AMX; the emulator, Bochs 3, is built first (minutes)
+	$(GO) test -C cpu/_asm ./amx
+	cpu/_bochs/run.sh amx
 
 fork-check: build ## llama.cpp with our two types, built from source (minutes) and decoding the story model
 	@mkdir -p dist

@@ -124,6 +124,7 @@ func BenchmarkMany(b *testing.B) {
 		w := randomBytes(nearSize / tile * tile)
 		for _, columns := range []int{2, 4, 8, 64} {
 			b.Run(fmt.Sprintf("columns=%d", columns), func(b *testing.B) {
+				l := l.of(columns)
 				x, _ := l.formOf(randomDigits(columns * benchBlocks * l.planes * blockCols))
 				stride := benchBlocks * l.formBytes
 				sums, scratch := make([]int32, columns*2*l.planes*l.rows), make([]byte, l.scratch(columns))

@@ -20,10 +20,15 @@ import (
 var emulated = os.Getenv("BOCHS_SET")
 
 func init() {
+	avx512 := []cpuid.FeatureID{cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI}
 	cpuid.CPU.Enable(map[string][]cpuid.FeatureID{
-		"avx512vnni": {cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI},
+		"avx512vnni": avx512,
 		"avxvnni":    {cpuid.AVXVNNI},
+		"amx":        slices.Concat(avx512, []cpuid.FeatureID{cpuid.AMXTILE, cpuid.AMXINT8}),
 	}[emulated]...)
+	if emulated == "amx" && !tilesPermitted() {
+		tilesPermitted = func() bool { return true }
+	}
 }
 
 // TestModel is what an emulator has time for of a whole model: a prompt, a token and

@@ -27,7 +27,7 @@ func TestDotMaxCols(t *testing.T) {
 			q, x := testDigits(l.maxCols, l.planes, digitKinds[kind])
 			sums := make([]int32, 2*l.planes*l.rows)
 			x, more := l.formOf(x)
-			l.dot(sums, w, x, blocks)
+			l.single(sums, w, x, blocks)
 			want := int64(0)
 			for _, v := range q {
 				want += 2 * int64(v)

@@ -16,7 +16,7 @@ type widths struct {
 	hidden, q, kv, ffn int // floats
 	heads              int // floats of the rotated queries
 	fixed              int // digits
-	formed             int // bytes of activations for the linears, if digits are not what they take
+	widest             int // columns of the linears
 	packed             int // bytes of activations for the tables
 }
 
@@ -36,11 +36,9 @@ func (in *instance) prepare() {
 		packed: pad(c.Hidden) / blockCols * in.k.int8Bytes(in.headPlanes),
 	}
 	in.pad.fixed = max(in.pad.hidden*max(in.l.planes, in.headPlanes), max(in.pad.q, in.pad.ffn)*in.l.planes)
-	if in.l.form != nil {
-		in.pad.formed = max(in.pad.hidden, in.pad.q, in.pad.ffn) / blockCols * in.l.formBytes
-	}
+	in.pad.widest = max(in.pad.hidden, in.pad.q, in.pad.ffn)
 	for _, w := range in.pool.workers {
-		w.vec = make([]float32, max(in.pad.hidden, in.pad.q, in.pad.ffn))
+		w.vec = make([]float32, in.pad.widest)
 		w.head = make([]float32, roundUp(in.cache.dimPad, blockCols))
 		w.keys, w.vals = make([]float32, chunk*in.cache.dimPad), make([]float32, chunk*in.cache.dimPad)
 		w.p = make([]float32, in.share*chunk)
@@ -56,6 +54,7 @@ func (in *instance) prepare() {
 func (in *instance) reserve(n int) {
 	p := &in.pass
 	p.failed.Store(false)
+	p.l = in.l.of(n)
 	if n <= p.room {
 		return
 	}
@@ -65,10 +64,10 @@ func (in *instance) reserve(n int) {
 	p.heads, p.mix = make([]float32, n*in.pad.heads), make([]float32, n*in.pad.q)
 	p.gate, p.up = make([]float32, n*in.pad.ffn), make([]float32, n*max(in.pad.ffn, in.pad.hidden))
 	p.fixed, p.scales = make([]int8, n*in.pad.fixed), make([]activations, n)
-	p.formed = make([]int8, n*in.pad.formed)
+	p.formed = make([]int8, n*max(in.l.formed(in.pad.widest), p.l.formed(in.pad.widest)))
 	for _, w := range in.pool.workers {
 		w.sums = make([]int32, min(n, mostTogether)*2*in.l.planes*in.l.rows)
-		w.many = make([]byte, in.l.scratch(min(n, mostTogether)))
+		w.many = make([]byte, max(in.l.scratch(min(n, mostTogether)), p.l.scratch(min(n, mostTogether))))
 	}
 }
 
@@ -174,11 +173,11 @@ func (in *instance) quantize(i int, x []float32, planes int, bitnet bool) {
 
 // activate makes x [padded] the activations of column i for the linears.
 func (in *instance) activate(i int, x []float32) {
-	in.quantize(i, x, in.l.planes, in.c.Arch == ternary.BitNet)
-	if in.l.form != nil {
-		p := &in.pass
+	p := &in.pass
+	in.quantize(i, x, p.l.planes, in.c.Arch == ternary.BitNet)
+	if p.l.form != nil {
 		// X counts in no other way than sums being too large by as much.
-		p.scales[i].sum += in.l.form(p.formed[i*in.pad.formed:], p.fixed[i*in.pad.fixed:], len(x)/blockCols)
+		p.scales[i].sum += p.l.form(p.formed[i*p.l.formed(in.pad.widest):], p.fixed[i*in.pad.fixed:], len(x)/blockCols)
 	}
 }
 
@@ -262,11 +261,12 @@ func (in *instance) rotate(w *worker, x, g []float32, pos int) {
 // column i at y[i*stride], with the activations of the pass. As many columns as
 // the second-level cache holds the activations of meet all rows before the next.
 func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stride int) {
-	p, l, R, unit := &in.pass, in.l, in.l.rows, in.l.unit()
+	p, R, unit := &in.pass, in.l.rows, in.l.unit()
+	l := p.l
 	n, size := len(p.batch), 2*l.planes*R
 	x, xStride := p.fixed, in.pad.fixed
 	if l.form != nil {
-		x, xStride = p.formed, in.pad.formed
+		x, xStride = p.formed, l.formed(in.pad.widest)
 	}
 	some := l.together(m.blocks)
 	for i := 0; i < n; i += some {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -97,15 +98,40 @@ type linear struct {
 	// y[r] = (f32(L)*(lo[r]*before) + f32(H)*(hi[r]*before)) * after,
 	// rounded after every operation. xsum is X.
 	finish func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32)
+
+	// near is how many bytes of activations the second-level cache holds beside
+	// what else it must, if not what a usual one does.
+	near int
+	// wide takes over in passes over wideFrom columns and more, with the same
+	// weights. It may be nil, and may itself lack dot.
+	wide     *linear
+	wideFrom int
+}
+
+// of returns what does a pass over so many columns.
+func (l *linear) of(columns int) *linear {
+	if l.wide != nil && columns >= l.wideFrom {
+		return l.wide
+	}
+	return l
+}
+
+// formed is the number of bytes of formed activations for so many columns of
+// weights.
+func (l *linear) formed(cols int) int {
+	if l.form == nil {
+		return 0
+	}
+	return cols / blockCols * l.formBytes
 }
 
 // mostTogether is the most columns that together returns.
 const mostTogether = 64
 
-// together is how many columns of activations of so many blocks lie in half of a
-// usual second-level cache.
+// together is how many columns of activations of so many blocks stay near, by
+// default in half of a usual second-level cache.
 func (l *linear) together(blocks int) int {
-	return min(max(256<<10/(blocks*l.formBytes), 4), mostTogether)
+	return min(max(cmp.Or(l.near, 256<<10)/(blocks*l.formBytes), 4), mostTogether)
 }
 
 // unit is the number of rows that tasks and paddings are multiples of: whole

@@ -26,9 +26,22 @@ func eachSet(t *testing.T, f func(t *testing.T, k *kernels)) {
 func eachLinear(t *testing.T, f func(t *testing.T, l *linear)) {
 	eachSet(t, func(t *testing.T, k *kernels) {
 		for planes := 1; planes <= 3; planes++ {
-			t.Run(fmt.Sprintf("P=%d", planes), func(t *testing.T) { f(t, k.linear[planes]) })
+			l := k.linear[planes]
+			t.Run(fmt.Sprintf("P=%d", planes), func(t *testing.T) { f(t, l) })
+			if l.wide != nil {
+				t.Run(fmt.Sprintf("P=%d/wide", planes), func(t *testing.T) { f(t, l.wide) })
+			}
 		}
 	})
+}
+
+// single is dot of any linear.
+func (l *linear) single(sums []int32, w []byte, x []int8, blocks int) {
+	if l.dot != nil {
+		l.dot(sums, w, x, blocks)
+		return
+	}
+	l.many(sums, w, x, blocks, 1, 0, make([]byte, l.scratch(1)))
 }
 
 // guarded returns n elements with canaries around them, and a function that
@@ -168,7 +181,7 @@ func TestDot(t *testing.T) {
 					q, x := testDigits(cols, l.planes, digit)
 					x, more, xLives := testForm(l, x)
 					sums, lives := guarded[int32](2*l.planes*l.rows, 0x5a5a5a5a)
-					l.dot(sums, w, x, blocks)
+					l.single(sums, w, x, blocks)
 					if got, want := l.values(sums, more), wantSums(m, l, q); !slices.Equal(got, want) || !lives() || !wLives() || !xLives() {
 						t.Fatalf("%s weights, %s digits, %d columns: %v, want %v (canaries live: %t, %t, %t)", kind, digits, cols, got, want, lives(), wLives(), xLives())
 					}
@@ -263,9 +276,12 @@ func TestMany(t *testing.T) {
 				blocks := roundUp(cols, blockCols) / blockCols
 				w, wLives := guarded[byte](blocks*12*l.rows, 0xa5)
 				l.arrange(w, m, 0, l.rows, blocks)
-				counts := []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17}
+				counts, few := []int{1, 2, 3, 4, 5, 7, 8, 12, 13, 17}, []int{2, 5}
+				if l.dot == nil { // around tiles and pairs of them
+					counts, few = []int{1, 2, 7, 16, 17, 32, 33}, []int{5, 19}
+				}
 				if cols > 1000 {
-					counts = []int{2, 5}
+					counts = few
 				}
 				for _, columns := range counts {
 					stride := blocks*l.formBytes + 96

@@ -61,16 +61,15 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	heads := int64(c.Heads) * dim
 	floats := hidden + 2*q + 2*kv + heads + ffn + max(ffn, hidden)
 	fixed := max(hidden*max(planes, int64(o.Activations)), max(q, ffn)*planes)
-	var formed int64
-	if l.form != nil {
-		formed = max(hidden, q, ffn) / blockCols * int64(l.formBytes)
-	}
+	pass := l.of(columns)
+	widest := int(max(hidden, q, ffn))
+	formed := int64(max(l.formed(widest), pass.formed(widest)))
 	mem.Buffers = int64(columns) * (4*floats + fixed + formed + int64(unsafe.Sizeof(activations{})))
 	mem.Buffers += hidden / blockCols * int64(k.int8Bytes(int(o.Activations))) // of the one column that wants logits
 
 	worker := 4 * (max(hidden, q, ffn) + int64(roundUp(shape.dimPad, blockCols)) + 2*chunk*dim) // prepare
 	together := min(columns, mostTogether)
-	worker += int64(together)*2*planes*int64(l.rows)*4 + int64(l.scratch(together)) // reserve
+	worker += int64(together)*2*planes*int64(l.rows)*4 + int64(max(l.scratch(together), pass.scratch(together))) // reserve
 	mem.Buffers += int64(max(o.Threads, 1)) * (worker + int64(unsafe.Sizeof(scratch{})))
 
 	positions := int64(roundUp(context, step))

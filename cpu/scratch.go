@@ -45,6 +45,7 @@ type pass struct {
 	batch []backend.Column
 	seqs  []*sequence // by run
 	room  int         // columns there is memory for
+	l     *linear     // what does the linears of so many columns
 
 	x       []float32 // [columns][hidden]: the residual stream
 	q, k, v []float32 // [columns][QDim or KVDim]
@@ -54,7 +55,7 @@ type pass struct {
 	up      []float32 // [columns][Intermediate]
 
 	fixed    []int8        // [columns][fixedStride]: activations in fixed point
-	formed   []int8        // [columns][formedStride]: activations as the linears want them, if not as digits
+	formed   []int8        // [columns][formedStride]: activations as l wants them, if not as digits
 	scales   []activations // [columns]
 	packed   []byte        // [columns][packedStride]: activations for the tables
 	wanted   []int         // columns that want logits

@@ -11,7 +11,7 @@ FUZZ ?= 500000
 # Platforms that must build.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: build try certify deploy-check check test race noasm arm64 avx512 avxvnni amx fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report info clean
+.PHONY: build try certify deploy-check check test race noasm arm64 avx512 avxvnni amx fork-check fuzz bench soak generate lint cross gpu-cross gpu-proof gpu-proof-packages gpu-proof-program kernels kernels-check device-check exhaustive subnormals synth-8b synth-8b-random synth-8b-part synth-0.6b synth-0.6b-random synth-bitnet-2b synth-bitnet-2b-packed bench-report race-llama info clean
 
 build: ## both programs, static
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/npack ./cmd/nrun
@@ -148,6 +148,10 @@ bench:
 
 bench-report: ## nrun beside llama.cpp, in turns, into docs/performance.md (REPORT='--models 0.6b,8b --rounds 9'); builds llama.cpp
 	python3 internal/_peers/speed.py $(REPORT)
+
+race-llama: ## nrun race against a real llama-server and llama-bench, plain and drafted, token by token; builds llama.cpp
+	python3 internal/_peers/speed.py --build llama-server,llama-bench
+	NPACK_LLAMA=$(CURDIR)/dist/speed/build/bin $(GO) test -count 1 -v -run RaceLlama ./cmd/nrun
 
 exhaustive: ## every float32 for exp, every stored prompt against float64 (minutes)
 	NPACK_EXHAUSTIVE=1 $(GO) test -count 1 -v -timeout 30m -run 'FunctionErrors|AgainstFloat64' ./runtime/reference

@@ -30,6 +30,7 @@ type storedPrompt struct {
 	PromptText string  `json:"prompt_text"`
 	PromptIDs  []int32 `json:"prompt_ids"`
 	IDs        []int32 `json:"ids"`
+	FirstStop  *int    `json:"first_stop"` // the position of the first end of text among IDs; nil if there is none
 	Text       string  `json:"text"`
 }
 

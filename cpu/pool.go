@@ -33,8 +33,8 @@ type worker struct {
 }
 
 // spinRounds is 100 to 200 microseconds of [pause]: longer than the serial parts
-// between sections, far shorter than a person notices.
-const spinRounds = 1000
+// between sections, far shorter than a person notices. Tests change it.
+var spinRounds = 1000
 
 func newPool(threads int) *pool {
 	p := &pool{workers: make([]*worker, threads)}

@@ -23,7 +23,7 @@ func TestDotMaxCols(t *testing.T) {
 			BP: bytes.Repeat([]byte{0xff}, n), BN: make([]byte, n), BR: make([]byte, n)}
 		w := make([]byte, blocks*12*l.rows)
 		l.arrange(w, m, 0, l.rows, blocks)
-		for _, kind := range []string{"lowest", "highest", "fullest"} {
+		for _, kind := range []string{"lowest", "-128", "highest", "fullest"} {
 			q, x := testDigits(l.maxCols, l.planes, digitKinds[kind])
 			sums := make([]int32, 2*l.planes*l.rows)
 			x, more := l.formOf(x)

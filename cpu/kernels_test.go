@@ -291,7 +291,7 @@ func TestMany(t *testing.T) {
 					scratch, scratchLives := guarded[byte](l.scratch(columns), 0x5a)
 					qs, more := make([][]int32, columns), make([]int64, columns)
 					for c := range columns {
-						name := []string{"random", "lowest", "highest", "ramp"}[c%4]
+						name := []string{"random", "lowest", "highest", "ramp", "-128"}[c%5]
 						q, col := testDigits(cols, l.planes, digitKinds[name])
 						col, more[c] = l.formOf(col)
 						copy(x[c*stride:], col)

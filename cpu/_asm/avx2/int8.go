@@ -9,8 +9,8 @@ import (
 )
 
 // streams is how many rows are done at once, a quarter of all apart: the hardware
-// fetches ahead in as many pages as are read, and to the end of each. One stream, with
-// any prefetching, got 13 GB/s from memory where four got 21.
+// fetches ahead in as many pages as are read, and to the end of each. One stream was
+// slower from memory with any prefetching: see docs/performance.md.
 const (
 	streams   = 4
 	int8Ahead = 1024 // bytes that prefetching in a stream runs before reading

@@ -52,7 +52,7 @@ func toGGUFCommand() *urfave.Command {
 		UsageText: "npack to-gguf [flags] IN [OUT]",
 		Description: "IN is a model of any format or a pack directory, OUT the GGUF file; without it IN's name with\n" +
 			".gguf. The tokenizer and the chat template come from the files beside IN: tokenizer.json,\n" +
-			"tokenizer_config.json, chat_template.jinja, config.json.\n\n" +
+			"tokenizer_config.json, chat_template.jinja, config.json; those of a GGUF file from itself.\n\n" +
 			"The file runs with nrun and with a llama.cpp that has the two types. It holds all of the\n" +
 			"container: \"npack from-gguf\" gives the very bytes back.\n\n" + stockDescription +
 			cli.Examples("npack to-gguf pack/", "npack to-gguf model.bin /models/model.gguf", "npack to-gguf --stock q8_0 pack/ model.gguf", "npack to-gguf --ollama pack/ model.gguf"),
@@ -230,21 +230,29 @@ func (x *conversion) writer(c *urfave.Context, src formats.Source, format *forma
 	if o.Name == "" {
 		o.Name = modelName(in)
 	}
-	if g, ok := src.(*fv5.File); ok {
-		o.Tokenizer, err = g.Tokenizer()
-	} else {
-		o.Tokenizer, err = tokens.FromPack(sideDir(in, src.Name()), m.Vocab)
-	}
-	if err != nil {
+	if o.Tokenizer, err = tokenizerFor(src, sideDir(in, src.Name())); err != nil {
 		return nil, 0, err
 	}
 	if size, err = fv5.Size(m, o); err != nil {
 		return nil, 0, err
 	}
 	if x.Tokenizer = o.Tokenizer != nil; !x.Tokenizer {
-		cli.Warn(c.App.ErrWriter, "npack", "no tokenizer.json beside %q: the GGUF file gets no tokenizer, and llama.cpp will not load it", src.Name())
+		warnNoTokenizer(c, src)
 	}
 	return func(w io.Writer) error { return fv5.Write(w, m, o) }, size, nil
+}
+
+// tokenizerFor is the tokenizer that a GGUF file made of src gets: that of a GGUF
+// file, else what the files in dir say; nil if there is none.
+func tokenizerFor(src formats.Source, dir string) (*fv5.Tokenizer, error) {
+	if g, ok := src.(*fv5.File); ok {
+		return g.Tokenizer()
+	}
+	return tokens.FromPack(dir, src.Model().Vocab)
+}
+
+func warnNoTokenizer(c *urfave.Context, src formats.Source) {
+	cli.Warn(c.App.ErrWriter, "npack", "no tokenizer.json beside %q: the GGUF file gets no tokenizer, and llama.cpp will not load it", src.Name())
 }
 
 // sideDir is where the files beside a model are: the pack directory, or the

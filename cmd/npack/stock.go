@@ -15,7 +15,6 @@ import (
 	"npack/internal/dense"
 	"npack/internal/modelfile"
 	"npack/internal/outfile"
-	"npack/internal/tokens"
 	"npack/pack"
 	"npack/pack/formats"
 	"npack/pack/fv5"
@@ -86,6 +85,7 @@ type stocking struct {
 	dir   string // of the files beside the model
 	name  string
 	m     *ternary.Model
+	tok   *fv5.Tokenizer // nil if there is none
 	judge judge
 	bar   *cli.Progress
 }
@@ -130,6 +130,9 @@ func exportStock(c *urfave.Context, want string) error {
 	if s.judge, err = newJudge(s.dir, s.m, c.Bool("quick") && want != stockAuto); err != nil {
 		return err
 	}
+	if s.tok, err = tokenizerFor(src, s.dir); err != nil {
+		return err
+	}
 	chosen, err := s.measure(want)
 	if err != nil {
 		return src.Place(err)
@@ -165,7 +168,16 @@ func (s *stocking) checkOut() error {
 		return err
 	}
 	defer fd.Close()
-	return checkTarget(s.c, &input{name: s.File, file: fd}, s.Out)
+	in := &input{name: s.File, file: fd}
+	if err := checkTarget(s.c, in, s.Out); err != nil || !s.c.Bool("ollama") {
+		return err
+	}
+	return checkTarget(s.c, in, s.modelfile())
+}
+
+// modelfile is the name of the Modelfile beside the output.
+func (s *stocking) modelfile() string {
+	return strings.TrimSuffix(s.Out, filepath.Ext(s.Out)) + ".Modelfile"
 }
 
 // measure measures the types that want asks for and returns the one to write,
@@ -226,11 +238,7 @@ func (s *stocking) one(ty stock.Type, rounding stock.Rounding) error {
 	if r.tensors, err = stock.Plan(s.m, ty, rounding); err != nil {
 		return err
 	}
-	kv, err := s.metadata(&r, ty)
-	if err != nil {
-		return err
-	}
-	if r.Bytes, err = stock.Size(kv, r.tensors); err != nil {
+	if r.Bytes, err = stock.Size(s.metadata(&r, ty), r.tensors); err != nil {
 		return err
 	}
 	e, err := stock.Measure(s.c.Context, s.m, r.tensors, stock.Options{Progress: s.show(label + ": weights")})
@@ -279,12 +287,8 @@ func (s *stocking) show(label string) func(done, total int64) {
 
 // metadata is what the file says; r may be known in part, with the same length
 // in bytes.
-func (s *stocking) metadata(r *stockResult, ty stock.Type) ([]gguf.KV, error) {
-	tok, err := tokens.FromPack(s.dir, s.m.Vocab)
-	if err != nil {
-		return nil, err
-	}
-	kv := fv5.Describe(&s.m.Config, fv5.Options{Name: s.name, Tokenizer: tok})
+func (s *stocking) metadata(r *stockResult, ty stock.Type) []gguf.KV {
+	kv := fv5.Describe(&s.m.Config, fv5.Options{Name: s.name, Tokenizer: s.tok})
 	add := func(key string, v gguf.Value) { kv = append(kv, gguf.KV{Key: key, Value: v}) }
 	add("general.file_type", gguf.Uint32(ty.FileType))
 	add("general.quantization_version", gguf.Uint32(2))
@@ -307,7 +311,7 @@ func (s *stocking) metadata(r *stockResult, ty stock.Type) ([]gguf.KV, error) {
 		add("npack.stock.perplexity", gguf.Float32(float32(p)))
 		add("npack.stock.perplexity_of_container", gguf.Float32(float32(*s.Perplexity)))
 	}
-	return kv, nil
+	return kv
 }
 
 // write writes the file, and the Modelfile if it is asked for.
@@ -320,15 +324,15 @@ func (s *stocking) write(r *stockResult, src formats.Source) error {
 		}
 	}
 	ty, _ := stock.ParseType(r.Type)
-	kv, err := s.metadata(r, ty)
-	if err != nil {
-		return err
-	}
 	container, err := native.Digest(s.c.Context, s.m)
 	if err != nil {
 		return err
 	}
-	kv = append(kv, gguf.KV{Key: "npack.stock.container_sha256", Value: gguf.String(container.SHA256)})
+	if s.tok == nil {
+		s.bar.Done()
+		warnNoTokenizer(s.c, src)
+	}
+	kv := append(s.metadata(r, ty), gguf.KV{Key: "npack.stock.container_sha256", Value: gguf.String(container.SHA256)})
 	if r.Bytes, err = stock.Size(kv, r.tensors); err != nil {
 		return err
 	}
@@ -342,19 +346,15 @@ func (s *stocking) write(r *stockResult, src formats.Source) error {
 }
 
 func (s *stocking) writeModelfile() error {
-	tok, err := tokens.FromPack(s.dir, s.m.Vocab)
-	if err != nil {
-		return err
-	}
 	config, err := pack.ReadOptional(filepath.Join(s.dir, "generation_config.json"), maxSide)
 	if err != nil {
 		return err
 	}
-	text, err := modelfile.Make(filepath.Base(s.Out), tok, config, s.m.MaxPosition)
+	text, err := modelfile.Make(filepath.Base(s.Out), s.tok, config, s.m.MaxPosition)
 	if err != nil {
 		return &pack.Error{Kind: pack.ErrCorrupt, File: s.dir, Offset: -1, Found: err.Error()}
 	}
-	s.Modelfile = strings.TrimSuffix(s.Out, filepath.Ext(s.Out)) + ".Modelfile"
+	s.Modelfile = s.modelfile()
 	f, err := outfile.Create(s.Modelfile, 0)
 	if err != nil {
 		return err

@@ -9,7 +9,11 @@ import (
 	"npack/ternary"
 )
 
-const tableRows = 64 // rows of an embedding table in a task
+const (
+	tableRows = 64            // rows of an embedding table in a task
+	tableMost = 4 * tableRows // and at once
+	tableNear = 256 << 10     // bytes of them that stay near for all columns
+)
 
 // widths are the padded sizes of vectors and of columns in the buffers of a pass.
 type widths struct {
@@ -389,22 +393,33 @@ func (in *instance) finalNormed(w *worker, from, to int) {
 	}
 }
 
-// table writes the logits of its rows of the output embedding.
+// table writes the logits of its rows of the output embedding. It takes many at once:
+// short rows, too, make long streams to read, and each that begins is slow at first.
 func (in *instance) table(w *worker, from, to int) {
 	p, t := &in.pass, &in.head
 	blocks := t.Cols / blockCols // whole ones: a row's end may be the file's
-	for task := from; task < to; task++ {
-		r0, r1 := task*tableRows, min((task+1)*tableRows, t.Rows)
+	some := min(max(tableNear/t.Stride, tableRows), tableMost)
+	end := min(to*tableRows, t.Rows)
+	for r0 := from * tableRows; r0 < end; r0 += some {
+		sums := w.dots[:min(some, end-r0)]
 		for j, i := range p.wanted {
-			sums := w.dots[:r1-r0]
 			in.k.int8Dot(sums, t.Q[r0*t.Stride:], t.Stride, p.packed[j*in.pad.packed:], in.headPlanes, blocks)
-			x, scale := p.fixed[i*in.pad.fixed:], p.scales[i].before
-			for r, s := range sums {
-				for c, v := range t.Row(r0 + r)[blocks*blockCols:] {
-					s += int64(v) * int64(activation(x, in.headPlanes, blocks, c))
-				}
-				p.batch[i].Logits[r0+r] = mul(float32(s), mul(t.Scale[r0+r], scale))
+			if blocks*blockCols < t.Cols {
+				in.tableEnds(sums, r0, p.fixed[i*in.pad.fixed:], blocks)
 			}
+			scales, scale, logits := t.Scale[r0:][:len(sums)], p.scales[i].before, p.batch[i].Logits[r0:][:len(sums)]
+			for r, s := range sums {
+				logits[r] = mul(float32(s), mul(scales[r], scale))
+			}
+		}
+	}
+}
+
+// tableEnds adds the products of the columns behind the last whole block.
+func (in *instance) tableEnds(sums []int64, r0 int, x []int8, blocks int) {
+	for r := range sums {
+		for c, v := range in.head.Row(r0 + r)[blocks*blockCols:] {
+			sums[r] += int64(v) * int64(activation(x, in.headPlanes, blocks, c))
 		}
 	}
 }

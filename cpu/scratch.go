@@ -35,7 +35,7 @@ type scratch struct {
 	p     []float32 // [heads that share keys][chunk]: scores, then weights
 	sums  []int32   // [columns that meet a tile together][2][P][R]
 	many  []byte    // what linear.many needs
-	dots  [tableRows]int64
+	dots  [tableMost]int64
 }
 
 // pass is the state of one call of Forward: a batch of columns on its way

@@ -43,6 +43,12 @@ func newConversation(c *urfave.Context, p *packOf) (*conversation, error) {
 		out: c.App.Writer, err: c.App.ErrWriter, quiet: c.Bool("quiet"),
 		system: c.String("system"), maxTokens: c.Int("n"), stop: c.StringSlice("stop"),
 	}
+	if err := p.runnable(); err != nil { // nothing beside a file says more than the file
+		return nil, err
+	}
+	if _, err := p.Tokenizer(); err != nil {
+		return nil, err
+	}
 	var err error
 	if k.template, err = p.Template(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -49,15 +50,24 @@ const runPages = 2 << 20
 func usable(free int64) int64 { return free - free/10 }
 
 // readNeed reads -c and --memory-limit, and asks the machine, or the card that b
-// is, how much there is.
-func readNeed(c *urfave.Context, b backend.Backend) (need, error) {
+// is, how much there is. What the models that are open already have in memory is
+// planned as weights: it counts neither as the program's nor as taken.
+func readNeed(c *urfave.Context, b backend.Backend, open ...*packOf) (need, error) {
 	n := need{asked: c.Int("context"), most: -1}
+	var decoded int64
+	for _, p := range open {
+		decoded += p.decoded()
+	}
+	if decoded > 0 { // what the decoder worked with goes; its pools with the second collection
+		debug.FreeOSMemory()
+		debug.FreeOSMemory()
+	}
 	card, onCard := b.(*card)
 	if c.IsSet("context") && n.asked < 1 {
 		return n, cli.Usagef("", "-c %d: a context has at least 1 token", n.asked)
 	}
 	if n.program, _ = machine.ProcessMemory(); n.program > 0 {
-		n.program += runPages
+		n.program = max(0, n.program-decoded) + runPages
 	}
 	if onCard { // where the program takes nothing
 		n.of, n.program = card.String(), 0
@@ -71,7 +81,7 @@ func readNeed(c *urfave.Context, b backend.Backend) (need, error) {
 	} else if onCard {
 		n.free(card.Info().Free)
 	} else if free := machine.ReadMemory().Available; free > 0 {
-		n.free(free)
+		n.free(free + decoded)
 	}
 	return n, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/pack"
+	"npack/pack/coded"
 	"npack/pack/formats"
 	"npack/pack/native"
 	"npack/runtime/chat"
@@ -80,6 +81,18 @@ func (p *packOf) Close() error {
 		return nil
 	}
 	return p.src.Close()
+}
+
+// decoded is how many bytes of an open model are a copy in memory, which a coded
+// transport is decoded into.
+func (p *packOf) decoded() int64 {
+	if p == nil {
+		return 0
+	}
+	if f, ok := p.src.(*coded.File); ok {
+		return f.Size()
+	}
+	return 0
 }
 
 // file returns a file beside the model. If there is none, the error wraps
@@ -284,11 +297,11 @@ func (p *packOf) StopIDs() ([]int32, error) {
 // Prompt renders messages with the pack's template and turns them into ids.
 // Contents never become control tokens.
 func (p *packOf) Prompt(ctx context.Context, msgs []chat.Message, o chat.Options) ([]int32, []tokenizer.Piece, error) {
-	t, err := p.Template()
+	tok, err := p.Tokenizer()
 	if err != nil {
 		return nil, nil, err
 	}
-	tok, err := p.Tokenizer()
+	t, err := p.Template()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,8 +21,9 @@ func planCommand() *urfave.Command {
 		Name:      "plan",
 		Usage:     "show how much memory the model and a context take",
 		UsageText: "nrun plan [flags] [MODEL]",
-		Description: "Nothing is run, and no weights are read: the answer comes at once. The flags are those\n" +
-			"of a run; the total is what a run that fills the context takes at its peak.\n\n" + cli.Examples(
+		Description: "Nothing is run, and no weights are read: the answer comes at once. Only a coded transport\n" +
+			"(.tv4z) is decoded into memory, as for a run. The flags are those of a run; the total is what\n" +
+			"a run that fills the context takes at its peak.\n\n" + cli.Examples(
 			"nrun plan", "nrun plan ~/models/pack -c 32768 --kv int8", "nrun plan ~/models/pack --memory-limit 6GB",
 			"nrun plan ~/models/8b --draft ~/models/0.6b -c 4096 --memory-limit 6GiB"),
 		Flags:  slices.Concat(runFlags(), draftFlags()[:1], []urfave.Flag{jsonFlag()}),
@@ -87,7 +88,7 @@ func plan(c *urfave.Context) error {
 		return err
 	}
 	_, _ = p.Tokenizer() // a part of the program's memory, where there is one
-	need, err := readNeed(c, b)
+	need, err := readNeed(c, b, p)
 	if err != nil {
 		return err
 	}

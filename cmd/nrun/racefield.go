@@ -184,9 +184,15 @@ func (f *raceField) prompts(c *urfave.Context, r, before *race.Report) error {
 func (f *raceField) fit(c *urfave.Context, r *race.Report) (oneByOne bool, why string, err error) {
 	sums := map[string]int64{} // by whose memory it is
 	needs := map[string]need{}
+	var open []*packOf
+	for _, x := range f.own {
+		if open = append(open, x.packOf); x.draft != nil {
+			open = append(open, x.draft.pack)
+		}
+	}
 	for _, x := range f.own {
 		b := x.chosen.backend
-		need, err := readNeed(c, b)
+		need, err := readNeed(c, b, open...)
 		if err != nil {
 			return false, "", err
 		}

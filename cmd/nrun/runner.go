@@ -84,7 +84,11 @@ func (p *packOf) openOn(c *urfave.Context, x choice) (*runner, error) {
 // openBoth makes room for the model and its draft, which may be nil, and loads
 // them.
 func (p *packOf) openBoth(c *urfave.Context, b *chosen, o backend.Options, d *draft) (*runner, error) {
-	need, err := readNeed(c, b.backend)
+	open := []*packOf{p}
+	if d != nil {
+		open = append(open, d.pack)
+	}
+	need, err := readNeed(c, b.backend, open...)
 	if err != nil {
 		return nil, err
 	}

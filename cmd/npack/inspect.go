@@ -12,6 +12,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"npack/internal/cli"
+	"npack/internal/outfile"
 	"npack/pack"
 	"npack/pack/formats"
 	"npack/runtime/backend"
@@ -101,6 +102,11 @@ func inspect(c *urfave.Context) error {
 	plot := c.String("plot")
 	if plot != "" && !strings.EqualFold(filepath.Ext(plot), ".png") {
 		return cli.Usagef("name it .png", "cannot draw %q: plots are PNG files", plot)
+	}
+	if plot != "" {
+		if err := outfile.Check(plot); err != nil {
+			return err
+		}
 	}
 	path, err := formats.Container(args[0])
 	if err != nil {

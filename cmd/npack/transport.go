@@ -169,7 +169,7 @@ func checkTarget(c *urfave.Context, in *input, out string) error {
 	}
 	st, err := os.Stat(out)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return outfile.Check(out)
 	}
 	if err != nil {
 		return err
@@ -178,6 +178,9 @@ func checkTarget(c *urfave.Context, in *input, out string) error {
 		if is, err := in.file.Stat(); err == nil && os.SameFile(st, is) {
 			return cli.Usagef("name another output", "%q is both input and output", out)
 		}
+	}
+	if err := outfile.Check(out); err != nil {
+		return err
 	}
 	if !c.Bool("force") {
 		return cli.WithHint(fmt.Errorf("%q is there already", out), "--force replaces it")

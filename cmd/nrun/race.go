@@ -44,7 +44,7 @@ func raceCommand() *urfave.Command {
 		}, promptFlags(), []urfave.Flag{
 			&urfave.BoolFlag{Name: "one-by-one", Usage: "have one contestant in memory at a time (default: if they do not fit together)"},
 			&urfave.BoolFlag{Name: "no-identity", Usage: "compare no tokens; all contestants must be speed-only"},
-			&urfave.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the race into `FILE`, after every round"},
+			&urfave.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the race into `FILE`, which is not there yet, after every round"},
 			&urfave.StringFlag{Name: "resume", Usage: "go on with the race in `FILE`, on the same machine"},
 			&urfave.StringFlag{Name: "plot", Usage: "draw the rates into `FILE`, .png or .svg"},
 			memoryLimitFlag(), quietFlag("print what it comes to alone"), jsonFlag(),
@@ -55,6 +55,9 @@ func raceCommand() *urfave.Command {
 
 func runRace(c *urfave.Context) error {
 	if err := plotName(c); err != nil {
+		return err
+	}
+	if err := raceOutput(c); err != nil {
 		return err
 	}
 	r, before, err := newRace(c)
@@ -189,6 +192,22 @@ func definitions(c *urfave.Context) ([]race.Definition, error) {
 			Expected: "a JSON list of contestants", Hint: `[{"name": "plain"}, {"name": "drafted", "draft": "lookup"}]`}
 	}
 	return append(list, more...), nil
+}
+
+// raceOutput checks -o before anything is measured. A race that is there took
+// long: it is gone on with, not begun anew by the same command typed again.
+func raceOutput(c *urfave.Context) error {
+	path := c.String("output")
+	if path == "" {
+		return nil
+	}
+	if err := outfile.Check(path); err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err == nil && path != c.String("resume") {
+		return cli.Usagef(fmt.Sprintf("nrun race --resume %s goes on with it; remove it for a race of its own", path), "%q is there", path)
+	}
+	return nil
 }
 
 func saveRace(path string, r *race.Report) error {

@@ -21,10 +21,13 @@ import (
 // plotName checks --plot before anything is measured.
 func plotName(c *urfave.Context) error {
 	plot := c.String("plot")
-	if ext := filepath.Ext(plot); c.IsSet("plot") && ext != ".png" && ext != ".svg" {
+	if !c.IsSet("plot") {
+		return nil
+	}
+	if ext := filepath.Ext(plot); ext != ".png" && ext != ".svg" {
 		return cli.Usagef("", "--plot %q: the name must end in .png or .svg", plot)
 	}
-	return nil
+	return outfile.Check(plot)
 }
 
 // writePlots draws plots side by side, as PNG or, if path says so, as SVG. The

@@ -64,8 +64,13 @@ func trajectory(c *urfave.Context) error {
 		return cli.Usagef("add --fork-receipt", "--ref has no effect without --fork-receipt")
 	}
 	out := c.String("output")
-	if _, err := os.Stat(out); err == nil && out != "-" && !c.Bool("force") {
-		return cli.Usagef("--force replaces it", "%q is there", out)
+	if out != "-" {
+		if err := outfile.Check(out); err != nil {
+			return err
+		}
+		if _, err := os.Stat(out); err == nil && !c.Bool("force") {
+			return cli.Usagef("--force replaces it", "%q is there", out)
+		}
 	}
 	m, err := p.Model()
 	if err != nil {

@@ -33,8 +33,8 @@ const earlyBytes = 32 << 20
 // returns an error of kind [pack.ErrNoSpace]. An existing file at path stays as
 // it is until Commit replaces it.
 func Create(path string, size int64) (*File, error) {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
+	if err := place(path); err != nil {
+		return nil, err
 	}
 	if err := room(path, size); err != nil {
 		return nil, err
@@ -53,6 +53,31 @@ func Create(path string, size int64) (*File, error) {
 		}
 		return &File{path: path, tmp: tmp}, nil
 	}
+}
+
+// Check returns the error that [Create] would. What takes long asks it before the
+// work, so that no result is lost for a slip in a name.
+func Check(path string) error {
+	f, err := Create(path, 0)
+	if err == nil {
+		f.Abort()
+	}
+	return err
+}
+
+// place refuses a path that no file can have.
+func place(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case err == nil && st.IsDir():
+		return fmt.Errorf("cannot write %q: it is a directory; name a file in it", path)
+	case err == nil && !st.Mode().IsRegular():
+		return fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot write %q: its directory is not there: %w", path, err)
+	}
+	return nil
 }
 
 // room refuses an output of size bytes at path where less is free.

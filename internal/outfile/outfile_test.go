@@ -71,8 +71,11 @@ func TestRefuse(t *testing.T) {
 	if _, err := Create(filepath.Join(dir, "none", "x"), 0); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such directory: %v", err)
 	}
-	if _, err := Create(dir, 0); err == nil {
+	if err := Check(dir); err == nil {
 		t.Error("a directory as target was accepted")
+	}
+	if err := Check(filepath.Join(dir, "x")); err != nil {
+		t.Error(err)
 	}
 	if _, ok := freeBytes(dir); ok {
 		_, err := Create(filepath.Join(dir, "x"), 1<<60)

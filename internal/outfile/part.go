@@ -26,8 +26,8 @@ type Part struct {
 // OpenPart opens path's part or makes an empty one. It refuses a part that
 // another program is writing.
 func OpenPart(path string) (*Part, error) {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
+	if err := place(path); err != nil {
+		return nil, err
 	}
 	reportFileLimit()
 	p := &Part{path: path}

@@ -36,6 +36,9 @@ func arrange(app *urfave.App, args []string) ([]string, error) {
 		return []string{prog}, nil
 	}
 	name, rest := rest[0], rest[1:]
+	if name == "version" && findCommand(app, name) == nil {
+		return []string{prog, "--version"}, nil
+	}
 	if name == "help" {
 		if len(rest) == 0 {
 			return []string{prog, "--help"}, nil
@@ -44,7 +47,7 @@ func arrange(app *urfave.App, args []string) ([]string, error) {
 	}
 	cmd := findCommand(app, name)
 	if cmd == nil {
-		return nil, unknownCommand(app, name)
+		return nil, unknownCommand(app, name, early)
 	}
 	flags, positionals, err := split(prog, cmd, append(early, rest...))
 	if err != nil {
@@ -120,7 +123,8 @@ func findCommand(app *urfave.App, name string) *urfave.Command {
 	return nil
 }
 
-func unknownCommand(app *urfave.App, name string) error {
+// unknownCommand is the error about name, which came behind the flags early.
+func unknownCommand(app *urfave.App, name string, early []string) error {
 	var names []string
 	for _, c := range app.Commands {
 		names = append(names, c.Name)
@@ -128,6 +132,8 @@ func unknownCommand(app *urfave.App, name string) error {
 	hint := "commands: " + strings.Join(names, ", ")
 	if s := Closest(name, names); s != "" {
 		hint = fmt.Sprintf("did you mean %q?", s)
+	} else if len(early) > 0 { // name may be the value of the last
+		hint = fmt.Sprintf("a flag with a value stands behind the command's name: %s COMMAND %s …", app.Name, early[len(early)-1])
 	}
 	return Usagef(hint, "unknown command %q", name)
 }

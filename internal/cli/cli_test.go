@@ -102,6 +102,8 @@ func TestUsageErrors(t *testing.T) {
 	for _, tc := range []struct{ line, want string }{
 		{"wirte f", "prog: error: unknown command \"wirte\"\nprog: hint: did you mean \"write\"?\n"},
 		{"zzz", "prog: error: unknown command \"zzz\"\nprog: hint: commands: write, fail\n"},
+		{"-n 3 write f", "prog: error: unknown command \"3\"\nprog: hint: a flag with a value stands behind the command's name: prog COMMAND -n …\n"},
+		{"--json wirte f", "prog: error: unknown command \"wirte\"\nprog: hint: did you mean \"write\"?\n"},
 		{"help wirte", "prog: error: unknown command \"wirte\"\nprog: hint: did you mean \"write\"?\n"},
 		{"write --jsno f", "prog: error: write: unknown flag \"--jsno\"\nprog: hint: did you mean \"--json\"?\n"},
 		{"write f -7", "prog: error: write: unknown flag \"-7\"\nprog: hint: see: prog write --help\n"},
@@ -137,6 +139,7 @@ func TestHelpAndVersion(t *testing.T) {
 		{"write f --help", 0, "prog write [flags] FILE"},
 		{"write -h", 0, "prog write [flags] FILE"},
 		{"--version", 0, "go1."},
+		{"version", 0, "go1."},
 	} {
 		code, stdout, stderr := run(testApp(new(result), nil), strings.Fields(tc.line)...)
 		if code != tc.code || !strings.Contains(stdout, tc.out) || stderr != "" {

@@ -155,7 +155,7 @@ func convert(c *urfave.Context, in, out, to string) error {
 	}
 	write, size, err := x.writer(c, src, format, in)
 	if err != nil {
-		return src.Place(err)
+		return placed(src, err)
 	}
 	p := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet"))
 	defer p.Done()
@@ -171,7 +171,7 @@ func convert(c *urfave.Context, in, out, to string) error {
 			err = doneErr
 		}
 		if err != nil {
-			return src.Place(err)
+			return placed(src, err)
 		}
 		x.OutBytes, x.SHA256 = o.end, o.sha256
 		return x.compare(c, src)

@@ -16,6 +16,7 @@ import (
 
 	"npack/internal/cli"
 	"npack/internal/expand"
+	"npack/internal/outfile"
 	"npack/pack"
 	"npack/pack/coded"
 )
@@ -259,7 +260,9 @@ func (e *expansion) resumable(ctx context.Context) (*expand.Result, error) {
 		},
 	}, e.opt)
 	if err != nil {
-		if n := partSize(e.Out); n > 0 && cli.Hint(err) == "" {
+		if errors.Is(err, outfile.ErrBusy) {
+			err = cli.WithHint(err, "wait for it, or name another output")
+		} else if n := partSize(e.Out); n > 0 && cli.Hint(err) == "" {
 			err = cli.WithHint(err, fmt.Sprintf("%d bytes are kept in %q: the same command goes on from there", n, e.Out+".part"))
 		}
 		return nil, err

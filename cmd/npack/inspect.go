@@ -116,7 +116,13 @@ func inspect(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
-	if format.Kind == pack.KindTV4Z && !c.Bool("occupancy") && !c.Bool("digests") && !c.Bool("bench") {
+	container := c.Bool("occupancy") || c.Bool("digests") || c.Bool("bench")
+	switch {
+	case c.Bool("entropy") && format.Kind != pack.KindTV4Z:
+		return cli.Usagef("leave it out, or make one: npack compress", "--entropy is of a coded transport (.tv4z); %q is a %s file", path, format.Name)
+	case c.Bool("entropy") && container:
+		return cli.Usagef("give them one after the other", "--entropy looks at the blocks of a transport, --occupancy, --digests and --bench at its container")
+	case format.Kind == pack.KindTV4Z && !container:
 		return inspectTransport(c, path, plot)
 	}
 	src, err := formats.Open(args[0])

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"npack/internal/outfile"
 	"npack/pack/coded"
 	"npack/pack/native"
 	"npack/ternary"
@@ -188,6 +189,25 @@ func TestStalePart(t *testing.T) {
 		if names, _ := filepath.Glob(out + "*"); len(names) != 1 {
 			t.Errorf("%s: left %q", name, names)
 		}
+	}
+}
+
+// A part that another program is writing is left to it: what is there is no reason
+// to type the same command again.
+func TestBusyPart(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "m.bin")
+	p, err := outfile.OpenPart(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.WriteAt([]byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	code := run([]string{"npack", "expand", "../../testdata/story/story.tv4z", out}, nil, io.Discard, &stderr)
+	if got := stderr.String(); code != 1 || !strings.Contains(got, "another program is writing it") || !strings.Contains(got, "npack: hint: wait for it, or name another output\n") {
+		t.Errorf("exit %d, %q", code, got)
 	}
 }
 

@@ -125,7 +125,7 @@ func exportStock(c *urfave.Context, want string) error {
 		}
 	}
 	if _, err := stock.Plan(s.m, stock.Types[0], stock.Levels); err != nil { // runs at all
-		return src.Place(err)
+		return placed(src, err)
 	}
 	if s.judge, err = newJudge(s.dir, s.m, c.Bool("quick") && want != stockAuto); err != nil {
 		return err
@@ -135,11 +135,11 @@ func exportStock(c *urfave.Context, want string) error {
 	}
 	chosen, err := s.measure(want)
 	if err != nil {
-		return src.Place(err)
+		return placed(src, err)
 	}
 	if chosen != nil {
 		if err := s.write(chosen, src); err != nil {
-			return src.Place(err)
+			return placed(src, err)
 		}
 	}
 	s.bar.Done()

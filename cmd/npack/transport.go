@@ -100,8 +100,16 @@ func (in *input) identify() error {
 	return err
 }
 
-// wrongKind is the error for an input of the wrong kind.
+// wrongKind is the error for an input of the wrong kind. Without a hint it says
+// which command reads such a file.
 func (in *input) wrongKind(expected, hint string) error {
+	switch {
+	case hint != "":
+	case in.kind == pack.KindGGUF:
+		hint = "\"npack from-gguf\" makes a container of it"
+	case in.kind == pack.KindSafetensors:
+		hint = "\"npack from-mlx\" makes a container of an MLX pack, \"npack import\" of another program's model"
+	}
 	return &pack.Error{Kind: pack.ErrUnsupported, File: in.name, Offset: 0, Found: "this is a " + in.kind.String() + " file", Expected: expected, Hint: hint}
 }
 

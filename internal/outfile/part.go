@@ -23,6 +23,9 @@ type Part struct {
 	done bool // closed, one way or another
 }
 
+// ErrBusy is the error about a part that another program has open.
+var ErrBusy = errors.New("another program is writing it")
+
 // OpenPart opens path's part or makes an empty one. It refuses a part that
 // another program is writing.
 func OpenPart(path string) (*Part, error) {
@@ -45,7 +48,7 @@ func OpenPart(path string) (*Part, error) {
 		}
 		if time.Since(start) > time.Second {
 			f.Close()
-			return nil, fmt.Errorf("cannot write %q: another program is writing it: %w", p.Name(), err)
+			return nil, fmt.Errorf("cannot write %q: %w: %w", p.Name(), ErrBusy, err)
 		}
 	}
 	return p, nil

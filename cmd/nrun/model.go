@@ -59,7 +59,11 @@ func openPack(c *urfave.Context) (*packOf, error) {
 	if len(args) == 0 {
 		return &packOf{Name: embeddedName}, nil
 	}
-	return packAt(args[0])
+	p, err := packAt(args[0])
+	if err != nil && slices.ContainsFunc(c.Command.Flags, func(f urfave.Flag) bool { return slices.Contains(f.Names(), "prompt") }) {
+		err = cli.WithHint(err, cli.Hint(err)+"; a prompt goes behind -p")
+	}
+	return p, err
 }
 
 // packAt opens nothing but checks that path is there.

@@ -17,9 +17,9 @@ type interrupts struct {
 
 type interruptsKey struct{}
 
-// withInterrupts returns a context that the first Ctrl-C or SIGTERM cancels.
-// From then on the signals do what they do by default, so that a second one
-// ends a program that does not listen.
+// withInterrupts returns a context that the first Ctrl-C, SIGTERM or, when the
+// terminal goes away, SIGHUP cancels. From then on the signals do what they do by
+// default, so that a second one ends a program that does not listen.
 func withInterrupts(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(parent)
 	in := &interrupts{cancel: cancel}
@@ -27,6 +27,9 @@ func withInterrupts(parent context.Context) (context.Context, func()) {
 
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		for {
 			select {

@@ -11,13 +11,16 @@ import (
 	"npack/ternary"
 )
 
-// matrix is a ternary linear arranged for one set of kernels.
+// matrix is a ternary linear for one set of kernels: arranged, or in place.
 type matrix struct {
 	rows, cols int
 	blocks     int       // of columns
-	w          []byte    // [tiles][blocks][12R]
+	w          []byte    // [tiles][blocks][12R], unless the weights are in place
 	lo, hi     []float32 // [tiles*R]
 	bias       []float32 // [rows], after keep_50, or nil
+
+	planes *ternary.Matrix // where the weights lie if they are in place, else nil
+	right  []bool          // [tiles]: of planes, that all rows are there and have been found right
 
 	left atomic.Int64 // rows that are still to be arranged
 }
@@ -99,8 +102,13 @@ func (m *matrix) rowsPad(l *linear) int { return roundUp(m.rows, l.unit()) }
 func (m *matrix) tile(l *linear) int { return m.blocks * 12 * l.rows }
 
 // wBytes is what the arranged weights take, bytes what all of m does.
-func (m *matrix) wBytes(l *linear) int { return m.rowsPad(l) / l.rows * m.tile(l) }
-func (m *matrix) bytes(l *linear) int  { return m.wBytes(l) + roundUp(8*m.rowsPad(l), 64) }
+func (m *matrix) wBytes(l *linear) int {
+	if m.planes != nil {
+		return 0
+	}
+	return m.rowsPad(l) / l.rows * m.tile(l)
+}
+func (m *matrix) bytes(l *linear) int { return m.wBytes(l) + roundUp(8*m.rowsPad(l), 64) }
 
 // place gives m its part of raw and returns the rest.
 func (m *matrix) place(raw []byte, l *linear) []byte {
@@ -114,7 +122,7 @@ func (m *matrix) arrange(part *ternary.Matrix, r0 int, l *linear) error {
 	tile := m.tile(l)
 	for r := 0; r < part.Rows; r += l.rows {
 		if !l.arrange(m.w[(r0+r)/l.rows*tile:][:tile], part, r, l.rows, m.blocks) {
-			return fmt.Errorf("rows %d to %d: %w", r0+r, min(r0+r+l.rows, m.rows)-1, ErrInvalid)
+			return m.invalid(r0+r, l)
 		}
 	}
 	copy(m.lo[r0:], part.SLo)
@@ -122,13 +130,21 @@ func (m *matrix) arrange(part *ternary.Matrix, r0 int, l *linear) error {
 	return nil
 }
 
-// shape sets all of m but its weights from s.
-func (m *matrix) shape(name string, s *ternary.Matrix, l *linear) error {
+// invalid is the error for the tile that begins at row r.
+func (m *matrix) invalid(r int, l *linear) error {
+	return fmt.Errorf("rows %d to %d: %w", r, min(r+l.rows, m.rows)-1, ErrInvalid)
+}
+
+// shape sets all of m but its weights from s, where they stay if they are in place.
+func (m *matrix) shape(name string, s *ternary.Matrix, l *linear, inPlace bool) error {
 	if s.Cols > l.maxCols {
 		return fmt.Errorf("%s has %d columns; these kernels take up to %d", name, s.Cols, l.maxCols)
 	}
 	m.rows, m.cols, m.blocks = s.Rows, s.Cols, roundUp(s.Cols, blockCols)/blockCols
 	m.left.Store(int64(s.Rows))
+	if inPlace {
+		m.planes, m.right = s, make([]bool, m.rowsPad(l)/l.rows)
+	}
 	m.bias = slices.Clone(s.Bias)
 	for r, b := range m.bias {
 		m.bias[r] = reference.Keep(b, 50)

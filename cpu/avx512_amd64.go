@@ -2,18 +2,22 @@
 
 package cpu
 
-import "github.com/klauspost/cpuid/v2"
+import (
+	"github.com/klauspost/cpuid/v2"
+
+	"npack/ternary"
+)
 
 //go:generate go -C _asm run ./avx512 -out ../avx512_amd64.s -pkg cpu
 
 // avx512vnni works on tiles of 16 rows: a part of a block is one 512-bit vector.
-// There is no variant with GF2P8AFFINEQB: see dot in _asm/avx512.
+// GF2P8AFFINEQB serves planes in place alone: see dot in _asm/avx512.
 var avx512vnni = kernels{
 	name: "avx512vnni", about: "512-bit integers with VNNI, x86-64 servers since 2019",
 	present: func() bool {
 		return hasAVX2() && cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VNNI)
 	},
-	linear: codeLinears(16, [4]func([]int32, []byte, []int8, int){
+	linear: placed(codeLinears(16, [4]func([]int32, []byte, []int8, int){
 		1: func(sums []int32, w []byte, x []int8, blocks int) { dot1AVX512(&sums[0], &w[0], &x[0], blocks) },
 		2: func(sums []int32, w []byte, x []int8, blocks int) { dot2AVX512(&sums[0], &w[0], &x[0], blocks) },
 		3: func(sums []int32, w []byte, x []int8, blocks int) { dot3AVX512(&sums[0], &w[0], &x[0], blocks) },
@@ -29,6 +33,11 @@ var avx512vnni = kernels{
 		},
 	}, func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {
 		finishAVX512(&y[0], &sums[0], &lo[0], &hi[0], planes, xsum, before, after)
+	}), func(planes int) inPlace {
+		return inPlace{
+			present: func() bool { return cpuid.CPU.Supports(cpuid.GFNI) },
+			form:    formInPlaceAVX512, dot: dotInPlaceAVX512(planes), direct: 8,
+		}
 	}),
 	// Twice what a block needs, so that the last may have no partner.
 	int8Bytes: func(planes int) int { return planes * 2 * blockCols },
@@ -78,6 +87,28 @@ func mixHalfAVX512(o, p []float32, v, ahead []uint16, dim int) {
 		kernel := [...]func(o, p *float32, v, ahead *uint16, dim, n int){1: mixHalf1AVX512, 2: mixHalf2AVX512, 4: mixHalf4AVX512}[heads]
 		kernel(&o[0], &p[0], &v[0], &ahead[0], dim, n)
 		o, p, ahead = o[heads*dim:], p[heads*64:], v
+	}
+}
+
+// dotInPlaceAVX512 is [inPlace].dot: whole groups, then what bytes the last one has.
+func dotInPlaceAVX512(planes int) func(sums []int32, m *ternary.Matrix, row int, x []int8) {
+	kernel := [...]func(sums *int32, bp, bn, br *byte, stride, groups int, tail uint64, x *int8){1: dotInPlace1AVX512, 2: dotInPlace2AVX512, 3: dotInPlace3AVX512}[planes]
+	return func(sums []int32, m *ternary.Matrix, row int, x []int8) {
+		at, end, n := row*m.Stride, (row+16)*m.Stride, (m.Cols+7)/8
+		bp, bn, br := m.BP[at:end], m.BN[at:end], m.BR[at:end]
+		kernel(&sums[0], &bp[0], &bn[0], &br[0], m.Stride, n/64, 1<<(n%64)-1, &x[0])
+	}
+}
+
+// formInPlaceAVX512 leaves what is no whole group to the definition.
+func formInPlaceAVX512(dst, x []int8, planes, blocks int) {
+	kernel := [...]func(dst, x *int8, groups int){1: formInPlace1AVX512, 2: formInPlace2AVX512, 3: formInPlace3AVX512}[planes]
+	groups := blocks * blockCols / planeCols
+	if groups > 0 {
+		kernel(&dst[0], &x[0], groups)
+	}
+	if done := groups * planeCols; done < blocks*blockCols {
+		formInPlaceGeneric(dst[done*planes:], x[done*planes:], planes, blocks-done/blockCols)
 	}
 }
 
@@ -145,6 +176,29 @@ func int8Dot2AVX512(sums *int64, w *int8, stride int, x *byte, blocks, rows int)
 //
 //go:noescape
 func int8Dot3AVX512(sums *int64, w *int8, stride int, x *byte, blocks, rows int)
+
+// dotInPlace1AVX512 writes the sums of 16 rows of groups*64 bytes and, if tail is not 0,
+// those bytes of 64 more whose bits are set in it.
+//
+//go:noescape
+func dotInPlace1AVX512(sums *int32, bp, bn, br *byte, stride, groups int, tail uint64, x *int8)
+
+//go:noescape
+func dotInPlace2AVX512(sums *int32, bp, bn, br *byte, stride, groups int, tail uint64, x *int8)
+
+//go:noescape
+func dotInPlace3AVX512(sums *int32, bp, bn, br *byte, stride, groups int, tail uint64, x *int8)
+
+// formInPlace1AVX512 is form for whole groups.
+//
+//go:noescape
+func formInPlace1AVX512(dst, x *int8, groups int)
+
+//go:noescape
+func formInPlace2AVX512(dst, x *int8, groups int)
+
+//go:noescape
+func formInPlace3AVX512(dst, x *int8, groups int)
 
 //go:noescape
 func squaresAVX512(lanes *[256]float32, x []float32)

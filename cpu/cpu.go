@@ -25,6 +25,9 @@ import (
 // Backend runs models with one set of kernels.
 type Backend struct {
 	Kernel string // a name of [KernelSets]; "" chooses the best
+	// ZeroCopy leaves weights where the model has them, in the map of its file, and
+	// arranges nothing. It never changes a bit.
+	ZeroCopy bool
 }
 
 // Name returns "cpu".
@@ -33,11 +36,19 @@ func (Backend) Name() string { return "cpu" }
 // Check reports why this machine cannot run b, or should not: the generic
 // kernels define what the others do and are slower than the reference backend.
 func (b Backend) Check() error {
-	k, err := choose(b.Kernel)
+	k, err := b.choose()
 	if err == nil && b.Kernel == "" && k == &generic {
 		return errors.New("no kernels for the instructions of this processor, or this program was built without them (noasm)")
 	}
 	return err
+}
+
+func (b Backend) choose() (*kernels, error) {
+	k, err := choose(b.Kernel)
+	if err == nil && b.ZeroCopy && !k.worksInPlace() {
+		err = fmt.Errorf("%w: kernels %q need arranged weights", ErrZeroCopy, k.name)
+	}
+	return k, err
 }
 
 // Kernels returns the name of the set of kernels that b runs, "" if it cannot.
@@ -56,9 +67,16 @@ var ErrInvalid = errors.New("planes of weights contradict each other")
 // Load arranges m for the kernels. m may still be in its file (ternary.Model.Rows
 // set). Afterwards only its input embedding is used; the memory of the others is
 // released to the system as they are arranged.
+//
+// With ZeroCopy all of m stays in use. Its planes are looked at when a pass first
+// reads them, so that Forward may return ErrInvalid, or [ternary.ErrFault] for a file
+// that is cut short.
 func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) (backend.Instance, error) {
-	k, err := choose(b.Kernel)
+	k, err := b.choose()
 	if err != nil {
+		return nil, err
+	}
+	if err := b.Suits(m); err != nil {
 		return nil, err
 	}
 	if o.Activations == 0 {
@@ -69,7 +87,7 @@ func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) 
 	}
 	c := &m.Config
 	in := &instance{
-		k: k, c: c, o: o,
+		k: k, c: c, o: o, zeroCopy: b.ZeroCopy,
 		cache:     newCacheShape(c, o.KV),
 		rope:      reference.NewRotary(c.RotaryDims, c.RopeTheta),
 		invHidden: float32(1 / float64(c.Hidden)), invHead: float32(1 / float64(c.HeadDim)), invFFN: float32(1 / float64(c.Intermediate)),
@@ -95,7 +113,8 @@ type instance struct {
 	c *ternary.Config
 	o backend.Options
 
-	raw         []byte // holds the matrices of all layers
+	zeroCopy    bool
+	raw         []byte // holds the matrices of all layers, or their magnitudes
 	layers      []layer
 	finalNorm   []float32 // [hidden, padded]
 	embed, head table
@@ -168,6 +187,9 @@ func (in *instance) load(ctx context.Context, m *ternary.Model) error {
 	if err := in.place(m); err != nil {
 		return err
 	}
+	if in.zeroCopy {
+		return ternary.Guard(func() error { return in.adopt(m) })
+	}
 	return m.Walk(ctx, ternary.WalkOptions{Threads: in.o.Threads, Progress: in.o.Progress}, in.l.unit(), func(t, part ternary.Tensor, r0 int) error {
 		return in.fill(m, t, part, r0)
 	})
@@ -189,7 +211,7 @@ func (in *instance) place(m *ternary.Model) error {
 	for i := range m.Layers {
 		for j, s := range m.Layers[i].Linears() {
 			d := in.layers[i].linears()[j]
-			if err := d.shape(ternary.LayerName(i, ternary.Projections[j]), s, in.l); err != nil {
+			if err := d.shape(ternary.LayerName(i, ternary.Projections[j]), s, in.l, in.zeroCopy); err != nil {
 				return err
 			}
 			size += d.bytes(in.l)
@@ -207,7 +229,7 @@ func (in *instance) place(m *ternary.Model) error {
 	}
 	// From huge pages the output embedding is read a third faster than from those
 	// of a mapped file. Of the input embedding a row a token is used.
-	if err := in.head.place(&m.Head, true); err != nil || m.Embed == nil {
+	if err := in.head.place(&m.Head, !in.zeroCopy); err != nil || m.Embed == nil {
 		return err
 	}
 	return in.embed.place(m.Embed, m.Rows != nil)
@@ -278,6 +300,10 @@ func (in *instance) matrixOf(m *ternary.Model, t ternary.Tensor) *matrix {
 // column depends on another but through the cache, so neither batch nor split
 // can change a bit.
 func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
+	return ternary.Guard(func() error { return in.forward(ctx, runs) })
+}
+
+func (in *instance) forward(ctx context.Context, runs []backend.Run) error {
 	p := &in.pass
 	p.seqs = p.seqs[:0]
 	for i, r := range runs {

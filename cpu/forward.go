@@ -22,6 +22,7 @@ type widths struct {
 	fixed              int // digits
 	widest             int // columns of the linears
 	packed             int // bytes of activations for the tables
+	inPlace            int // bytes of activations for planes in place
 }
 
 // sections are the methods that pools run, bound once: binding a method makes a
@@ -41,7 +42,13 @@ func (in *instance) prepare() {
 	}
 	in.pad.fixed = max(in.pad.hidden*max(in.l.planes, in.headPlanes), max(in.pad.q, in.pad.ffn)*in.l.planes)
 	in.pad.widest = max(in.pad.hidden, in.pad.q, in.pad.ffn)
+	if in.zeroCopy {
+		in.pad.inPlace = inPlaceBytes(in.l.planes, in.pad.widest/blockCols)
+	}
 	for _, w := range in.pool.workers {
+		if in.zeroCopy {
+			w.tiles = make([]byte, in.l.arrangedTogether(in.pad.widest))
+		}
 		w.vec = make([]float32, in.pad.widest)
 		w.head = make([]float32, roundUp(in.cache.dimPad, blockCols))
 		w.keys, w.vals = make([]float32, chunk*in.cache.dimPad), make([]float32, chunk*in.cache.dimPad)
@@ -58,7 +65,9 @@ func (in *instance) prepare() {
 func (in *instance) reserve(n int) {
 	p := &in.pass
 	p.failed.Store(false)
+	p.contradicts.Store(false)
 	p.l = in.l.of(n)
+	p.direct = in.zeroCopy && n <= in.l.inPlace.direct
 	if n <= p.room {
 		return
 	}
@@ -68,6 +77,9 @@ func (in *instance) reserve(n int) {
 	p.heads, p.mix = make([]float32, n*in.pad.heads), make([]float32, n*in.pad.q)
 	p.gate, p.up = make([]float32, n*in.pad.ffn), make([]float32, n*max(in.pad.ffn, in.pad.hidden))
 	p.fixed, p.scales = make([]int8, n*in.pad.fixed), make([]activations, n)
+	if in.zeroCopy {
+		p.inPlace = make([]int8, min(n, in.l.inPlace.direct)*in.pad.inPlace)
+	}
 	p.formed = make([]int8, n*max(in.l.formed(in.pad.widest), p.l.formed(in.pad.widest)))
 	for _, w := range in.pool.workers {
 		w.sums = make([]int32, min(n, mostTogether)*2*in.l.planes*in.l.rows)
@@ -83,7 +95,9 @@ func (in *instance) layer(l int) error {
 	if err := in.columns(s.attnNorm, "attn_norm"); err != nil {
 		return err
 	}
-	in.rows(w.q.rowsPad(in.l)+2*w.k.rowsPad(in.l), s.qkv)
+	if err := in.rows(w.q.rowsPad(in.l)+2*w.k.rowsPad(in.l), s.qkv); err != nil {
+		return err
+	}
 	heads := len(in.pass.batch) * in.c.KVHeads
 	in.pool.run(heads, in.grain(heads, 4), s.rotary)
 	if err := in.check("attn_k or attn_v"); err != nil {
@@ -95,27 +109,43 @@ func (in *instance) layer(l int) error {
 	if err := in.columns(s.quantMix, "attn_output"); err != nil {
 		return err
 	}
-	in.rows(w.o.rowsPad(in.l), s.o)
+	if err := in.rows(w.o.rowsPad(in.l), s.o); err != nil {
+		return err
+	}
 
 	if err := in.columns(s.ffnNorm, "ffn_norm"); err != nil {
 		return err
 	}
-	in.rows(w.gate.rowsPad(in.l), s.gateUp)
+	if err := in.rows(w.gate.rowsPad(in.l), s.gateUp); err != nil {
+		return err
+	}
 	if err := in.columns(s.quantGate, "ffn_down"); err != nil {
 		return err
 	}
-	in.rows(w.down.rowsPad(in.l), s.down)
-	return nil
+	return in.rows(w.down.rowsPad(in.l), s.down)
 }
 
 // rows runs a section over n rows of linears, in tasks of [linear].unit rows. With
 // many columns a worker takes more rows at once, which share what is read of them.
-func (in *instance) rows(n int, section func(w *worker, from, to int)) {
+func (in *instance) rows(n int, section func(w *worker, from, to int)) error {
 	tasks, claims := n/in.l.unit(), mostClaims
 	if len(in.pass.batch) > 8 {
 		claims = 4
 	}
-	in.pool.run(tasks, in.grain(tasks, claims), section)
+	err := in.mapped(tasks, in.grain(tasks, claims), section)
+	if err == nil && in.pass.contradicts.Load() {
+		err = in.contradiction()
+	}
+	return err
+}
+
+// mapped runs a section over what may lie in the map of a file.
+func (in *instance) mapped(tasks, grain int, section func(w *worker, from, to int)) error {
+	in.pool.run(tasks, grain, section)
+	if in.pool.fault.Swap(false) {
+		return ternary.ErrFault
+	}
+	return nil
 }
 
 // mostClaims is how often a worker claims tasks, so that all end at about the same
@@ -179,6 +209,9 @@ func (in *instance) quantize(i int, x []float32, planes int, bitnet bool) {
 func (in *instance) activate(i int, x []float32) {
 	p := &in.pass
 	in.quantize(i, x, p.l.planes, in.c.Arch == ternary.BitNet)
+	if p.direct {
+		in.l.inPlace.form(p.inPlace[i*in.pad.inPlace:], p.fixed[i*in.pad.fixed:], in.l.planes, len(x)/blockCols)
+	}
 	if p.l.form != nil {
 		// X counts in no other way than sums being too large by as much.
 		p.scales[i].sum += p.l.form(p.formed[i*p.l.formed(in.pad.widest):], p.fixed[i*in.pad.fixed:], len(x)/blockCols)
@@ -262,12 +295,31 @@ func (in *instance) rotate(w *worker, x, g []float32, pos int) {
 }
 
 // linear writes y = W*x for the rows of tasks from to to of m and all columns,
-// column i at y[i*stride], with the activations of the pass. As many columns as
-// the second-level cache holds the activations of meet all rows before the next.
+// column i at y[i*stride], with the activations of the pass.
 func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stride int) {
-	p, R, unit := &in.pass, in.l.rows, in.l.unit()
-	l := p.l
-	n, size := len(p.batch), 2*l.planes*R
+	unit := in.l.unit()
+	first, end := from*unit/in.l.rows, to*unit/in.l.rows
+	if m.planes != nil {
+		in.inPlace(w, m, first, end, y, stride)
+	} else {
+		in.tiles(w, m, first, m.w[first*m.tile(in.l):end*m.tile(in.l)], y, stride)
+	}
+	if m.bias != nil {
+		for i := range in.pass.batch {
+			for r := from * unit; r < min(to*unit, m.rows); r++ {
+				y[i*stride+r] = add(y[i*stride+r], m.bias[r])
+			}
+		}
+	}
+}
+
+// tiles is linear for arranged tiles, the first of which is tile first of m. As many
+// columns as the second-level cache holds the activations of meet all tiles before
+// the next.
+func (in *instance) tiles(w *worker, m *matrix, first int, tiles []byte, y []float32, stride int) {
+	p := &in.pass
+	l, tile := p.l, m.tile(p.l)
+	n, size := len(p.batch), 2*l.planes*l.rows
 	x, xStride := p.fixed, in.pad.fixed
 	if l.form != nil {
 		x, xStride = p.formed, l.formed(in.pad.widest)
@@ -275,29 +327,27 @@ func (in *instance) linear(w *worker, m *matrix, from, to int, y []float32, stri
 	some := l.together(m.blocks)
 	for i := 0; i < n; i += some {
 		columns := min(some, n-i)
-		for t := from * unit / R; t < to*unit/R; t++ {
-			tile := m.w[t*m.tile(l):][:m.tile(l)]
+		for t := range len(tiles) / tile {
+			weights := tiles[t*tile:][:tile]
 			if columns <= l.direct {
 				for c := range columns {
-					l.dot(w.sums[c*size:][:size], tile, x[(i+c)*xStride:], m.blocks)
+					l.dot(w.sums[c*size:][:size], weights, x[(i+c)*xStride:], m.blocks)
 				}
 			} else {
-				l.many(w.sums[:columns*size], tile, x[i*xStride:], m.blocks, columns, xStride, w.many)
+				l.many(w.sums[:columns*size], weights, x[i*xStride:], m.blocks, columns, xStride, w.many)
 			}
-			lo, hi := m.lo[t*R:][:R], m.hi[t*R:][:R]
 			for c := range columns {
-				a := &p.scales[i+c]
-				l.finish(y[(i+c)*stride+t*R:][:R], w.sums[c*size:][:size], lo, hi, l.planes, a.sum, a.before, a.after)
+				in.finish(m, first+t, i+c, w.sums[c*size:][:size], y, stride)
 			}
 		}
 	}
-	if m.bias != nil {
-		for i := range n {
-			for r := from * unit; r < min(to*unit, m.rows); r++ {
-				y[i*stride+r] = add(y[i*stride+r], m.bias[r])
-			}
-		}
-	}
+}
+
+// finish writes the outputs of tile t of m and column i from their sums.
+func (in *instance) finish(m *matrix, t, i int, sums []int32, y []float32, stride int) {
+	l, a := in.pass.l, &in.pass.scales[i]
+	r := t * l.rows
+	l.finish(y[i*stride+r:][:l.rows], sums, m.lo[r:][:l.rows], m.hi[r:][:l.rows], l.planes, a.sum, a.before, a.after)
 }
 
 // qkv does its tasks in the rows of q, k and v laid end to end.
@@ -377,7 +427,7 @@ func (in *instance) logits() error {
 	}
 	if len(p.wanted) > 0 {
 		tasks := (in.head.Rows + tableRows - 1) / tableRows
-		in.pool.run(tasks, in.grain(tasks, mostClaims), in.sections.table)
+		return in.mapped(tasks, in.grain(tasks, mostClaims), in.sections.table)
 	}
 	return nil
 }

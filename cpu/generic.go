@@ -11,11 +11,13 @@ import (
 var generic = kernels{
 	name: "generic", about: "plain Go, for any processor",
 	present: func() bool { return true },
-	linear: codeLinears(genericRows,
+	linear: placed(codeLinears(genericRows,
 		[4]func([]int32, []byte, []int8, int){1: dotGeneric(1), 2: dotGeneric(2), 3: dotGeneric(3)},
 		expandGeneric,
 		[4]func([]int32, []byte, []int8, int, int, int){1: dotManyGeneric(1), 2: dotManyGeneric(2), 3: dotManyGeneric(3)},
-		finishGeneric),
+		finishGeneric), func(planes int) inPlace {
+		return inPlace{present: func() bool { return true }, form: formInPlaceGeneric, dot: dotInPlaceGeneric(planes), direct: 2}
+	}),
 	int8Bytes: func(int) int { return 4 * blockCols },
 	int8Pack:  int8PackGeneric,
 	int8Dot:   int8DotGeneric,

@@ -102,6 +102,9 @@ type linear struct {
 	// near is how many bytes of activations the second-level cache holds beside
 	// what else it must, if not what a usual one does.
 	near int
+	// inPlace may be nil: the set has no kernels for planes as they lie in a file. With it
+	// form, if there is one, makes no sums larger.
+	inPlace *inPlace
 	// wide takes over in passes over wideFrom columns and more, with the same
 	// weights. It may be nil, and may itself lack dot.
 	wide     *linear
@@ -230,16 +233,17 @@ func sets() []*kernels { return append(archSets(), &generic) }
 
 // Kernels describes a set of kernels to people.
 type Kernels struct {
-	Name    string `json:"name"`
-	About   string `json:"about"`
-	Present bool   `json:"present"` // whether this processor can run it
+	Name     string `json:"name"`
+	About    string `json:"about"`
+	Present  bool   `json:"present"`   // whether this processor can run it
+	ZeroCopy bool   `json:"zero_copy"` // whether it can do so on weights as they lie in a file
 }
 
 // KernelSets lists the sets of kernels in this program, best first.
 func KernelSets() []Kernels {
 	var list []Kernels
 	for _, k := range sets() {
-		list = append(list, Kernels{k.name, k.about, k.present()})
+		list = append(list, Kernels{k.name, k.about, k.present(), k.present() && k.worksInPlace()})
 	}
 	return list
 }

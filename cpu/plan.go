@@ -10,7 +10,7 @@ import (
 // Plan implements [backend.Planner]: the sums of what place, prepare, reserve,
 // attention and grow allocate. A test compares them with an instance.
 func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int) (mem backend.Memory) {
-	k, err := choose(b.Kernel)
+	k, err := b.choose()
 	if err != nil {
 		k = &generic
 	}
@@ -28,8 +28,14 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 		switch {
 		case t.Ternary != nil:
 			d := matrix{rows: t.Ternary.Rows, blocks: roundUp(t.Ternary.Cols, blockCols) / blockCols}
+			read := int64(d.wBytes(l))
+			if b.ZeroCopy {
+				d.planes = t.Ternary
+				read = 3 * int64(t.Ternary.Rows) * int64((t.Ternary.Cols+7)/8)
+				mem.Weights += matrixBytes(t.Ternary)
+			}
 			mem.Weights += int64(d.bytes(l)) + 4*int64(len(t.Ternary.Bias))
-			mem.Token += int64(d.wBytes(l)) + 8*int64(t.Ternary.Rows)
+			mem.Token += read + 8*int64(t.Ternary.Rows)
 		case t.Int8 == m.Embed && t.Int8 != nil:
 			if m.Rows != nil {
 				mem.Weights += tableBytes(t.Int8)
@@ -45,10 +51,10 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	}
 	if m.Rows == nil && m.Release == nil { // what m was given in stays in memory
 		for t := range m.Tensors() {
-			if t.Int8 != nil {
+			if t.Int8 != nil && (t.Int8 == m.Embed || !b.ZeroCopy) {
 				mem.Weights += tableBytes(t.Int8)
-			} else if w := t.Ternary; w != nil {
-				mem.Weights += 3 * int64(w.Rows) * int64(w.Stride)
+			} else if t.Ternary != nil && !b.ZeroCopy {
+				mem.Weights += matrixBytes(t.Ternary)
 			}
 		}
 	}
@@ -70,6 +76,10 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	worker := 4 * (max(hidden, q, ffn) + int64(roundUp(shape.dimPad, blockCols)) + 2*chunk*dim) // prepare
 	together := min(columns, mostTogether)
 	worker += int64(together)*2*planes*int64(l.rows)*4 + int64(max(l.scratch(together), pass.scratch(together))) // reserve
+	if b.ZeroCopy {
+		worker += int64(l.arrangedTogether(widest))
+		mem.Buffers += int64(min(columns, l.inPlace.direct)) * int64(inPlaceBytes(int(planes), widest/blockCols))
+	}
 	mem.Buffers += int64(max(o.Threads, 1)) * (worker + int64(unsafe.Sizeof(scratch{})))
 
 	positions := int64(roundUp(context, step))
@@ -80,6 +90,9 @@ func (b Backend) Plan(m *ternary.Model, o backend.Options, context, columns int)
 	mem.Buffers += positions * int64(c.RotaryDims/2) * 8 // cosines and sines
 	return mem
 }
+
+// matrixBytes is what the planes, magnitudes and sums of a matrix take.
+func matrixBytes(m *ternary.Matrix) int64 { return int64(m.Rows) * (3*int64(m.Stride) + 16) }
 
 // tableBytes is what the values and scales of an embedding table take.
 func tableBytes(t *ternary.Int8Matrix) int64 { return int64(t.Rows) * (int64(t.Stride) + 4) }

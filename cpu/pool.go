@@ -3,6 +3,8 @@ package cpu
 import (
 	"runtime"
 	"sync/atomic"
+
+	"npack/ternary"
 )
 
 // pool is a fixed set of workers that do one section of work after the other.
@@ -19,6 +21,7 @@ type pool struct {
 	do      func(w *worker, from, to int)
 	grain   int
 	running atomic.Int32 // workers, caller aside, that are not done
+	fault   atomic.Bool  // a worker met memory of a file that cannot be read
 	epoch   atomic.Uint32
 	closed  bool
 }
@@ -54,18 +57,18 @@ func newPool(threads int) *pool {
 // run calls do(w, from, to) for pieces of 0..n, of grain or less, on all workers,
 // and returns when all is done. n is below 2^32.
 func (p *pool) run(n, grain int, do func(w *worker, from, to int)) {
+	p.do, p.grain = do, grain
 	if len(p.workers) == 1 || n <= grain {
 		if n > 0 {
-			do(p.workers[0], 0, n)
+			p.guard(func() { do(p.workers[0], 0, n) })
 		}
 		return
 	}
-	p.do, p.grain = do, grain
 	for i, w := range p.workers {
 		w.share.set(n*i/len(p.workers), n*(i+1)/len(p.workers))
 	}
 	p.start()
-	p.pieces(p.workers[0])
+	p.guard(func() { p.pieces(p.workers[0]) })
 	for i := 0; p.running.Load() != 0; i++ {
 		p.wait(i)
 	}
@@ -79,6 +82,13 @@ func (p *pool) start() {
 		if w.sleeps.Swap(false) {
 			w.wake <- struct{}{}
 		}
+	}
+}
+
+// guard calls do and notes if it met memory of a file that cannot be read.
+func (p *pool) guard(do func()) {
+	if ternary.Guard(func() error { do(); return nil }) != nil {
+		p.fault.Store(true)
 	}
 }
 
@@ -142,7 +152,7 @@ func (p *pool) work(w *worker) {
 			p.running.Add(-1)
 			return
 		}
-		p.pieces(w)
+		p.guard(func() { p.pieces(w) })
 		p.running.Add(-1)
 	}
 }

@@ -35,6 +35,7 @@ type scratch struct {
 	p     []float32 // [heads that share keys][chunk]: scores, then weights
 	sums  []int32   // [columns that meet a tile together][2][P][R]
 	many  []byte    // what linear.many needs
+	tiles []byte    // of weights that are in place, those that are arranged at the moment
 	dots  [tableMost]int64
 }
 
@@ -47,6 +48,8 @@ type pass struct {
 	room  int         // columns there is memory for
 	l     *linear     // what does the linears of so many columns
 
+	direct bool // the planes of weights in place are read, not arranged
+
 	x       []float32 // [columns][hidden]: the residual stream
 	q, k, v []float32 // [columns][QDim or KVDim]
 	heads   []float32 // [columns][Heads][dimPad]: rotated queries
@@ -56,6 +59,7 @@ type pass struct {
 
 	fixed    []int8        // [columns][fixedStride]: activations in fixed point
 	formed   []int8        // [columns][formedStride]: activations as l wants them, if not as digits
+	inPlace  []int8        // [columns][inPlaceStride]: activations for planes in place
 	scales   []activations // [columns]
 	packed   []byte        // [columns][packedStride]: activations for the tables
 	wanted   []int         // columns that want logits
@@ -63,10 +67,12 @@ type pass struct {
 	partial  []float32    // [columns of a round][chunks][Heads][dimPad]
 	partials []partialSum // [columns of a round][chunks][Heads]
 
-	layer    int
-	failed   atomic.Bool // a value was not finite; any worker may set it
-	from, to int         // columns of attention's round
-	chunks   int         // of the longest column, in whole steps of the cache
+	layer  int
+	failed atomic.Bool // a value was not finite; any worker may set it
+	// Planes of weights in place contradict each other; any worker may set it.
+	contradicts atomic.Bool
+	from, to    int // columns of attention's round
+	chunks      int // of the longest column, in whole steps of the cache
 }
 
 // activations is how the integers of a column relate to its values.

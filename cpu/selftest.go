@@ -90,6 +90,17 @@ var selfTests = []struct {
 		}
 		return true
 	})},
+	{"inPlace", compareLinears(func(l *linear) bool {
+		if l.inPlace == nil || !l.inPlace.present() {
+			return true
+		}
+		m, _ := selfTile(l)
+		x := selfDigits(l.planes)
+		formed, got := make([]int8, inPlaceBytes(l.planes, selfBlocks)), make([]int32, 2*l.planes*l.rows)
+		l.inPlace.form(formed, x, l.planes, selfBlocks)
+		l.inPlace.dot(got, m, 0, formed)
+		return slices.Equal(l.values(got, 0), selfSums(m, l, x))
+	})},
 	{"finish", compareLinears(func(l *linear) bool {
 		rng := selfRandom(l.planes)
 		sums := make([]int32, 2*l.planes*l.rows)

@@ -18,7 +18,7 @@ amx) model=sapphire_rapids feature=amx_int8 ;;
 esac
 export BOCHS_MODEL="${BOCHS_MODEL:-$model}"
 if test $# = 0; then # the tests of kernels and a little of a model; all of it would take hours
-	tests=$(cd "$root/cpu" && sed -n 's/^func \(Test[^(]*\)(.*/\1/p' kernels_test.go int8_test.go dotmaxcols_test.go vectors_test.go | tr '\n' '|')
+	tests=$(cd "$root/cpu" && sed -n 's/^func \(Test[^(]*\)(.*/\1/p' kernels_test.go inplace_test.go inplace_linux_test.go int8_test.go dotmaxcols_test.go vectors_test.go | tr '\n' '|')
 	set -- -test.short -test.run "^(${tests}TestSelfTest|TestModel)\$/^$BOCHS_SET\$"
 fi
 

@@ -32,6 +32,10 @@ func main() {
 	}
 	finish()
 	for planes := 1; planes <= 3; planes++ {
+		inPlace(planes)
+		formInPlace(planes)
+	}
+	for planes := 1; planes <= 3; planes++ {
 		int8Dot(planes)
 	}
 	floats()
@@ -53,6 +57,16 @@ func dpbusd(signed, unsigned, sum Op) {
 		Opcode: "VPDPBUSD", Operands: []Op{signed, unsigned, sum},
 		Inputs: []Op{signed, unsigned, sum}, Outputs: []Op{sum},
 		ISA: []string{"AVX512VNNI"},
+	})
+}
+
+// affine makes each byte of to the product of a matrix of 8 x 8 bits and the byte of
+// from. Of the instruction the same is true.
+func affine(matrix, from, to Op) {
+	Instruction(&ir.Instruction{
+		Opcode: "VGF2P8AFFINEQB", Operands: []Op{Imm(0), matrix, from, to},
+		Inputs: []Op{matrix, from}, Outputs: []Op{to},
+		ISA: []string{"AVX512F", "GFNI"},
 	})
 }
 

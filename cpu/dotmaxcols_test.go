@@ -37,6 +37,15 @@ func TestDotMaxCols(t *testing.T) {
 					t.Fatalf("%s digits: sum %d is %d, want %d", kind, i, v, want)
 				}
 			}
+			if l.inPlace == nil || !l.inPlace.present() {
+				continue
+			}
+			values, _ := l.sumsInPlace(m, 0, x)
+			for i, v := range values {
+				if v != want {
+					t.Fatalf("%s digits: sum %d in place is %d, want %d", kind, i, v, want)
+				}
+			}
 		}
 	})
 }

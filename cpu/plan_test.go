@@ -13,6 +13,12 @@ import (
 // TestPlan: what is planned is what an instance holds after a pass over all
 // columns.
 func TestPlan(t *testing.T) {
+	for _, b := range []Backend{{}, inPlaceBackend} {
+		testPlan(t, b)
+	}
+}
+
+func testPlan(t *testing.T, b Backend) {
 	for _, n := range ternarytest.All() {
 		for _, o := range []backend.Options{
 			{Threads: 1}, {Threads: 3, Activations: backend.Int8, KV: backend.KVF32}, {Threads: 2, Activations: backend.Int16, KV: backend.KVInt8},
@@ -20,7 +26,6 @@ func TestPlan(t *testing.T) {
 			m := ternarytest.Model(n.Spec)
 			const columns = 80 // more than meet a tile together
 			length := min(300, m.MaxPosition) / columns * columns
-			var b Backend
 			mem := b.Plan(m, o, length, columns)
 			inst, err := b.Load(context.Background(), m, o)
 			if err != nil {
@@ -48,9 +53,9 @@ func TestPlan(t *testing.T) {
 			}
 			p := &in.pass
 			buffers := size(p.x) + size(p.q) + size(p.k) + size(p.v) + size(p.heads) + size(p.mix) + size(p.gate) + size(p.up) +
-				size(p.fixed) + size(p.formed) + size(p.scales) + size(p.packed) + size(p.partial) + size(p.partials) + int64(8*len(in.rope.Cos))
+				size(p.fixed) + size(p.formed) + size(p.inPlace) + size(p.scales) + size(p.packed) + size(p.partial) + size(p.partials) + int64(8*len(in.rope.Cos))
 			for _, w := range in.pool.workers {
-				buffers += size(w.vec) + size(w.head) + size(w.keys) + size(w.vals) + size(w.sums) + size(w.many) + int64(unsafe.Sizeof(w.scratch))
+				buffers += size(w.vec) + size(w.head) + size(w.keys) + size(w.vals) + size(w.sums) + size(w.many) + size(w.tiles) + int64(unsafe.Sizeof(w.scratch))
 			}
 			if off := float64(mem.Buffers)/float64(buffers) - 1; off < -0.01 || off > 0.05 {
 				t.Errorf("%s %+v: buffers of %d bytes, planned %d", n.Name, o, buffers, mem.Buffers)
@@ -64,7 +69,7 @@ func TestPlan(t *testing.T) {
 				for j, d := range l.linears() {
 					weights += size(d.bias)
 					w := m.Layers[i].Linears()[j] // the model lies in memory
-					weights += size(w.BP) + size(w.BN) + size(w.BR)
+					weights += size(w.BP) + size(w.BN) + size(w.BR) + size(w.SLo) + size(w.SHi) + size(w.RSLo) + size(w.RSHi)
 				}
 			}
 			for _, table := range []*ternary.Int8Matrix{m.Embed, &m.Head} {

@@ -3,6 +3,8 @@ package cpu
 import (
 	"strings"
 	"testing"
+
+	"npack/ternary"
 )
 
 func TestSelfTest(t *testing.T) {
@@ -33,6 +35,15 @@ func TestSelfTestFinds(t *testing.T) {
 			k.linear[3].many = func(sums []int32, w []byte, x []int8, blocks, columns, stride int, scratch []byte) {
 				f(sums, w, x, blocks, columns-1, stride, scratch)
 			}
+		},
+		"inPlace": func(k *kernels, v *vectors) {
+			p := *k.linear[2].inPlace
+			p.dot = func(sums []int32, m *ternary.Matrix, row int, x []int8) {
+				swapped := *m
+				swapped.BP, swapped.BN = m.BN, m.BP
+				dotInPlaceGeneric(2)(sums, &swapped, row, x)
+			}
+			k.linear[2].inPlace = &p
 		},
 		"finish": func(k *kernels, v *vectors) {
 			k.linear[1].finish = func(y []float32, sums []int32, lo, hi []float32, planes int, xsum int64, before, after float32) {

@@ -26,14 +26,11 @@ var backends = []backendEntry{
 		if c.device != cuda.Any {
 			return nil, errors.New("it has no --device")
 		}
-		b := cpu.Backend{Kernel: c.kernel}
+		b := cpu.Backend{Kernel: c.kernel, ZeroCopy: c.zeroCopy}
 		return b, b.Check()
 	}},
 	{"reference", "plain Go, the definition of right; slow", false, func(c choice) (backend.Backend, error) {
-		if c.kernel != "" {
-			return nil, errors.New("it has no --cpu-kernel")
-		}
-		return reference.Backend{}, nil
+		return reference.Backend{}, c.notProcessor()
 	}},
 }
 
@@ -49,6 +46,19 @@ type choice struct {
 	kernel string // of the processor's kernels, "" being the best
 	device int    // a card, or cuda.Any
 	limit  int64  // bytes of a card's memory, 0 being what there is
+
+	zeroCopy bool // the processor's kernels work on weights as they lie in the file
+}
+
+// notProcessor is the error of a backend without the flags of backend cpu.
+func (c choice) notProcessor() error {
+	switch {
+	case c.kernel != "":
+		return errors.New("it has no --cpu-kernel")
+	case c.zeroCopy:
+		return errors.New("it has no --zero-copy")
+	}
+	return nil
 }
 
 // auto is the name of the first backend that works.
@@ -67,12 +77,13 @@ func choiceFlags() []urfave.Flag {
 		&urfave.StringFlag{Name: "backend", Value: auto, Usage: "`NAME` of what runs the model: auto, cuda, cpu or reference; see nrun info"},
 		&urfave.IntFlag{Name: "device", Usage: "use card `N` of backend cuda", DefaultText: "the only one"},
 		&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels; never changes the text", DefaultText: "the best"},
+		&urfave.BoolFlag{Name: "zero-copy", Usage: "use weights where the file is mapped, arrange none: starts at once; never changes the text; see nrun info for kernels that can"},
 	}
 }
 
 // readChoice reads [choiceFlags] and --memory-limit.
 func readChoice(c *urfave.Context) (choice, error) {
-	x := choice{name: c.String("backend"), kernel: c.String("cpu-kernel"), device: cuda.Any}
+	x := choice{name: c.String("backend"), kernel: c.String("cpu-kernel"), zeroCopy: c.Bool("zero-copy"), device: cuda.Any}
 	if c.IsSet("device") {
 		if x.device = c.Int("device"); x.device < 0 {
 			return x, cli.Usagef("nrun info lists cards", "--device %d is negative", x.device)
@@ -115,6 +126,8 @@ func (c choice) choose() (*chosen, error) {
 			c.name, out.why = "cuda", "asked for with --device"
 		case c.kernel != "":
 			c.name, out.why = "cpu", "asked for with --cpu-kernel"
+		case c.zeroCopy:
+			c.name, out.why = "cpu", "asked for with --zero-copy"
 		}
 	}
 	names := []string{auto}
@@ -130,7 +143,7 @@ func (c choice) choose() (*chosen, error) {
 			return out, nil
 		}
 		if c.name != "" {
-			if e.name == "cuda" {
+			if e.name == "cuda" || errors.Is(err, cpu.ErrZeroCopy) {
 				return nil, fmt.Errorf("backend %q: %w", e.name, err)
 			}
 			return nil, cli.Usagef("nrun info lists backends and kernels", "backend %q: %s", e.name, err)
@@ -173,8 +186,8 @@ type card struct {
 
 // openCUDA opens a card and compares what it computes with the reference.
 func openCUDA(c choice) (backend.Backend, error) {
-	if c.kernel != "" {
-		return nil, errors.New("it has no --cpu-kernel")
+	if err := c.notProcessor(); err != nil {
+		return nil, err
 	}
 	if cards, _ := cuda.Cards(); len(cards) == 1 && c.device == cuda.Any {
 		c.device = cards[0].Index
@@ -220,6 +233,14 @@ func kernelsOf(b backend.Backend) string {
 	return ""
 }
 
+// runsOf is kernelsOf for reports, which say that weights are used in place.
+func runsOf(b backend.Backend) string {
+	if b, ok := b.(cpu.Backend); ok && b.ZeroCopy {
+		return b.Kernels() + ", zero-copy"
+	}
+	return kernelsOf(b)
+}
+
 // deviceOf names what b runs on.
 func deviceOf(b backend.Backend) string {
 	if c, ok := b.(*card); ok {
@@ -228,7 +249,7 @@ func deviceOf(b backend.Backend) string {
 	return machine.ReadCPU().Model
 }
 
-// deviceError gives an error of a device, which internal/cli knows nothing of,
+// deviceError gives an error of a backend, which internal/cli knows nothing of,
 // its kind and what the user can do.
 func deviceError(err error) error {
 	var kind error
@@ -237,6 +258,10 @@ func deviceError(err error) error {
 		kind = pack.ErrNoSpace
 	case errors.Is(err, cuda.ErrUnavailable), errors.Is(err, gpu.ErrDiffers):
 		kind = pack.ErrUnsupported
+	case errors.Is(err, cpu.ErrZeroCopy):
+		return cli.WithHint(&kinded{err, pack.ErrUnsupported}, "leave out --zero-copy, which takes a native container and kernels that nrun info says can do it")
+	case errors.Is(err, cpu.ErrInvalid):
+		return cli.WithHint(&kinded{err, pack.ErrCorrupt}, "npack verify names the place; fetch the file again")
 	}
 	hint := cli.Hint(err)
 	var driver *cuda.Error

@@ -74,7 +74,7 @@ func (r *benchRate) finish() {
 // newBenchReport returns a report without measurements: of the tests, all
 // configurations together.
 func newBenchReport(model string, b backend.Backend, x *benchmark) *benchReport {
-	r := &benchReport{Version: cli.Build(), Model: model, Backend: b.Name(), Kernels: kernelsOf(b), KV: x.options[0].KV.String(),
+	r := &benchReport{Version: cli.Build(), Model: model, Backend: b.Name(), Kernels: runsOf(b), KV: x.options[0].KV.String(),
 		Chunk: x.chunk, Rounds: x.rounds, CPU: machine.ReadCPU()}
 	if x.card != nil {
 		r.Card = &x.card.Card

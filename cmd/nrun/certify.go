@@ -106,7 +106,7 @@ func mergeCertificates(c *urfave.Context, files []string) error {
 	if len(files) == 0 {
 		return cli.Usagef("usage: "+c.Command.UsageText, "certify merge: an argument is missing")
 	}
-	for _, name := range []string{"shard", "battery", "steps", "backend", "device", "cpu-kernel", "kv", "threads", "memory-limit"} {
+	for _, name := range []string{"shard", "battery", "steps", "backend", "device", "cpu-kernel", "zero-copy", "kv", "threads", "memory-limit"} {
 		if c.IsSet(name) {
 			return cli.Usagef("leave it out", "--%s has no effect when merging", name)
 		}

@@ -159,8 +159,14 @@ func info(c *urfave.Context) error {
 		if !k.Present {
 			state += "; this processor lacks them"
 		}
+		if k.ZeroCopy {
+			state += "; with --zero-copy, too"
+		}
 		if k.Name == used {
 			state += "; chosen"
+			if c.Bool("zero-copy") {
+				state += ", zero-copy"
+			}
 		}
 		row("cpu kernels", "%s: %s", k.Name, state)
 	}

@@ -9,6 +9,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cpu"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/pack"
@@ -87,6 +88,11 @@ func plan(c *urfave.Context) error {
 	if err := p.runnable(); err != nil {
 		return err
 	}
+	if b, ok := b.(cpu.Backend); ok {
+		if err := b.Suits(m); err != nil {
+			return fmt.Errorf("%q: %w", p.Name, err)
+		}
+	}
 	_, _ = p.Tokenizer() // a part of the program's memory, where there is one
 	need, err := readNeed(c, b, p)
 	if err != nil {
@@ -115,7 +121,7 @@ func plan(c *urfave.Context) error {
 		Draft: need.draft.bytes(b, o, m.Vocab, w.Tokens), Program: need.program,
 		Memory: machine.ReadMemory(), MemoryLimit: need.limit, Fits: !tooLarge,
 		LargestContext: need.largest(b, m, o), ModelContext: engine.ModelContext(&m.Config),
-		Backend: b.Name(), Kernels: kernelsOf(b), Activations: o.Activations.String(), Threads: o.Threads,
+		Backend: b.Name(), Kernels: runsOf(b), Activations: o.Activations.String(), Threads: o.Threads,
 	}
 	out.Total = e.Total() + out.Draft + out.Program
 	if card, ok := b.(*card); ok {

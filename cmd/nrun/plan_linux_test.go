@@ -41,7 +41,10 @@ func TestPlanPeak(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	prompt := strings.Repeat("Once upon a time there was a king who had three sons. ", 60)
-	for _, flags := range [][]string{{"-c", "900"}, {"-c", "900", "--kv", "f32", "--activations", "int8", "-t", "1"}, {"-c", "900", "--draft", "../../testdata/storydraft"}, {"-c", "900", "../../testdata/story/story.tv4z"}} {
+	for _, flags := range [][]string{
+		{"-c", "900"}, {"-c", "900", "--kv", "f32", "--activations", "int8", "-t", "1"}, {"-c", "900", "--draft", "../../testdata/storydraft"},
+		{"-c", "900", "--zero-copy", "--cpu-kernel", "generic", "--activations", "int8", "../../testdata/story"}, {"-c", "900", "../../testdata/story/story.tv4z"},
+	} {
 		plan := exec.Command(nrun, append([]string{"plan", "--json"}, flags...)...)
 		plan.Env = env
 		out, err := plan.Output()

@@ -25,7 +25,7 @@ func raceCommand() *urfave.Command {
 			"warm-up, which is not measured, their tokens are compared: a contestant that makes\n" +
 			"others ends the race (exit status 3) before a rate counts. Then come medians, ranges,\n" +
 			"and whether the sets of rates overlap. docs/race.md describes protocol and file.\n\n" +
-			"Keys of a contestant that nrun runs: model (default: MODEL), backend, kernel,\n" +
+			"Keys of a contestant that nrun runs: model (default: MODEL), backend, kernel, zero-copy,\n" +
 			"activations, kv, threads, draft (a model, or lookup) and draft-length (1 to 7, or auto).\n" +
 			"Of another program: server, a command that starts what speaks llama.cpp's /completion,\n" +
 			"with {port} for a free port; url, where it listens, or one that runs already; request,\n" +

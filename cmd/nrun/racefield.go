@@ -9,6 +9,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cpu"
 	"npack/cuda"
 	"npack/internal/cli"
 	"npack/internal/machine"
@@ -89,8 +90,10 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 			return nil, err
 		}
 	}
-	asked := choice{name: d.Backend, kernel: d.Kernel, device: cuda.Any}
-	if x.chosen, err = asked.choose(); err != nil {
+	asked := choice{name: d.Backend, kernel: d.Kernel, zeroCopy: d.ZeroCopy, device: cuda.Any}
+	if x.chosen, err = asked.choose(); errors.Is(err, cpu.ErrZeroCopy) {
+		return nil, fmt.Errorf("--run %q: %w", d.Name, err)
+	} else if err != nil {
 		return nil, fail("backend", err)
 	}
 	if x.options.Activations, err = backend.ParseActivations(orElse(d.Activations, backend.Exact.String())); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"npack/cpu"
 	"npack/internal/cli"
 	"npack/internal/machine"
 	"npack/runtime/backend"
@@ -108,7 +109,7 @@ func (p *packOf) openBoth(c *urfave.Context, b *chosen, o backend.Options, d *dr
 		_ = inst.Close()
 		return nil, fmt.Errorf("--draft: %w", err)
 	}
-	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, engine.ChunkOf(b.backend)), Backend: b.name, Kernels: kernelsOf(b.backend), Device: deviceOf(b.backend), Window: w, Draft: d}, nil
+	return &runner{packOf: p, Instance: inst, Engine: engine.New(inst, engine.ChunkOf(b.backend)), Backend: b.name, Kernels: runsOf(b.backend), Device: deviceOf(b.backend), Window: w, Draft: d}, nil
 }
 
 // runOptions reads the flags that say how a model is run.
@@ -151,7 +152,7 @@ func (p *packOf) load(c *urfave.Context, b *chosen, o backend.Options) (backend.
 		return inst, nil
 	}
 	// What is wrong with a file, and where, its walk says better.
-	if b.checks && c.Context.Err() == nil && !errors.Is(err, ternary.ErrFault) {
+	if b.checks && c.Context.Err() == nil && !errors.Is(err, ternary.ErrFault) && !errors.Is(err, cpu.ErrZeroCopy) {
 		if err := p.Validate(c, o.Threads); err != nil {
 			return nil, err
 		}

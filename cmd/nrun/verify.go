@@ -122,6 +122,7 @@ func choices(c *urfave.Context) ([]choice, error) {
 		// What is said for one backend is not for the others of a list.
 		if y.name = name; own || name == "reference" || name == "cuda" {
 			y.kernel = kernel
+			y.zeroCopy = x.zeroCopy && name != "reference" && name != "cuda"
 		}
 		if name == "cpu" || name == "reference" {
 			y.device = cuda.Any

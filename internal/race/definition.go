@@ -21,6 +21,7 @@ type Definition struct {
 	Bytes       int64  `json:"bytes,omitempty"`  // of the file; filled in
 	Backend     string `json:"backend,omitempty"`
 	Kernel      string `json:"kernel,omitempty"`
+	ZeroCopy    bool   `json:"zero_copy,omitempty"` // weights where the file is mapped
 	Activations string `json:"activations,omitempty"`
 	KV          string `json:"kv,omitempty"`
 	Threads     int    `json:"threads,omitempty"`
@@ -55,6 +56,7 @@ var keys = []key{
 	text("model", true, func(d *Definition) *string { return &d.Model }),
 	text("backend", true, func(d *Definition) *string { return &d.Backend }),
 	text("kernel", true, func(d *Definition) *string { return &d.Kernel }),
+	yesNo("zero-copy", true, func(d *Definition) *bool { return &d.ZeroCopy }),
 	text("activations", true, func(d *Definition) *string { return &d.Activations }),
 	text("kv", true, func(d *Definition) *string { return &d.KV }),
 	{"threads", true, func(d *Definition) string {
@@ -77,23 +79,27 @@ var keys = []key{
 		return nil
 	}},
 	text("bench", false, func(d *Definition) *string { return &d.Bench }),
-	{"speed-only", false, func(d *Definition) string {
-		if d.SpeedOnly {
+	yesNo("speed-only", false, func(d *Definition) *bool { return &d.SpeedOnly }),
+}
+
+func text(name string, ours bool, field func(*Definition) *string) key {
+	return key{name, ours, func(d *Definition) string { return *field(d) }, func(d *Definition, v string) error { *field(d) = v; return nil }}
+}
+
+func yesNo(name string, ours bool, field func(*Definition) *bool) key {
+	return key{name, ours, func(d *Definition) string {
+		if *field(d) {
 			return "yes"
 		}
 		return ""
 	}, func(d *Definition, v string) error {
 		switch v {
 		case "yes", "no":
-			d.SpeedOnly = v == "yes"
+			*field(d) = v == "yes"
 			return nil
 		}
 		return fmt.Errorf("%q: yes or no", v)
-	}},
-}
-
-func text(name string, ours bool, field func(*Definition) *string) key {
-	return key{name, ours, func(d *Definition) string { return *field(d) }, func(d *Definition, v string) error { *field(d) = v; return nil }}
+	}}
 }
 
 // Keys are the words of a definition on a command line.

@@ -17,6 +17,7 @@ func TestParseDefinition(t *testing.T) {
 	}{
 		{text: "plain:", want: Definition{Name: "plain"}},
 		{text: " a b : backend=cpu  kernel=generic threads=3", want: Definition{Name: "a b", Backend: "cpu", Kernel: "generic", Threads: 3}},
+		{text: "z: zero-copy=yes", want: Definition{Name: "z", ZeroCopy: true}},
 		{text: `q: model="my models/a b.bin" activations=int8 kv=f32 speed-only=yes`, want: Definition{Name: "q", Model: "my models/a b.bin", Activations: "int8", KV: "f32", SpeedOnly: true}},
 		{text: `l: server="llama-server -m 'a b.gguf' --port {port}"`, want: Definition{Name: "l", Server: "llama-server -m 'a b.gguf' --port {port}", URL: "http://127.0.0.1:{port}"}},
 		{text: `l: url=http://10.0.0.1:8080/x?a=b speed-only=no`, want: Definition{Name: "l", URL: "http://10.0.0.1:8080/x?a=b"}},

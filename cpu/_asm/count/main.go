@@ -42,6 +42,28 @@ func many(expand, function string, rows, n, columns int) side {
 	return s
 }
 
+// inPlace is a call of a kernel of planes for each column.
+func inPlace(planes, columns int) side {
+	s := side{weights: 16 * blocks * blockWeights}
+	for range columns {
+		s.calls = append(s.calls, call{fmt.Sprintf("dotInPlace%dAVX512", planes), args{"groups": blocks * blockWeights / 512}})
+	}
+	return s
+}
+
+// arranged is what is done instead of that: 16 rows are arranged, then expanded and
+// multiplied, 8 blocks at a time.
+func arranged(planes, columns int) side {
+	s := side{weights: 16 * blocks * blockWeights}
+	for range 2 {
+		s.calls = append(s.calls, call{"arrangeCodesAVX2", args{"groups": blocks * blockWeights / 256}})
+	}
+	for range blocks / 8 {
+		s.calls = append(s.calls, many("expandAVX512", fmt.Sprintf("dotMany%dAVX512", planes), 16, 8, columns).calls...)
+	}
+	return s
+}
+
 func main() {
 	log.SetFlags(0)
 	functions, err := read("../*_amd64.s")
@@ -71,6 +93,16 @@ func main() {
 	}
 	for p := 1; p <= 3; p++ {
 		row(fmt.Sprintf("int8Dot P=%d", p), 1, dot(fmt.Sprintf("int8Dot%dAVX2", min(p, 2)), 64), dot(fmt.Sprintf("int8Dot%dAVXVNNI", p), 64))
+	}
+	fmt.Printf("the same of avx512vnni, with weights that are arranged, in place, or arranged in every pass\n")
+	fmt.Printf("%-12s %8s %9s %9s %9s\n", "", "columns", "arranged", "in place", "every")
+	for p := 1; p <= 3; p++ {
+		row(fmt.Sprintf("dot P=%d", p), 1, dot(fmt.Sprintf("dot%dAVX512", p), 16), inPlace(p, 1), arranged(p, 1))
+	}
+	for p := 1; p <= 3; p++ {
+		for _, columns := range []int{2, 4, 8, 64} {
+			row(fmt.Sprintf("many P=%d", p), columns, many("expandAVX512", fmt.Sprintf("dotMany%dAVX512", p), 16, 8, columns), inPlace(p, columns), arranged(p, columns))
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ func (f *function) run(a args) (count int, err error) {
 				at = f.labels[last]
 			}
 		default:
-			if i.name[0] != 'V' && i.name != "PREFETCHT0" && i.name != "LONG" {
+			if i.name[0] != 'V' && i.name != "KMOVQ" && i.name != "PREFETCHT0" && i.name != "LONG" {
 				return 0, fmt.Errorf("what does %s %s do?", i.name, strings.Join(i.operands, ", "))
 			}
 		}

@@ -7,6 +7,9 @@
 // keep their order. Decode reads all weights once a token and is bound by the
 // memory; batches use a tile, or codes that it is expanded into, for all columns
 // and are bound by the dot products.
+//
+// Or nothing is arranged ([Backend].ZeroCopy): decode multiplies the bit planes as they
+// lie in the model's file (type inPlace), and batches arrange tiles as they go.
 package cpu
 
 import (

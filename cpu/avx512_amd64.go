@@ -36,7 +36,8 @@ var avx512vnni = kernels{
 	}), func(planes int) inPlace {
 		return inPlace{
 			present: func() bool { return cpuid.CPU.Supports(cpuid.GFNI) },
-			form:    formInPlaceAVX512, dot: dotInPlaceAVX512(planes), direct: 8,
+			form:    formInPlaceAVX512, dot: dotInPlaceAVX512(planes),
+			direct: 8, // as many as a draft's check has; by instructions (_asm/count) 13 would do
 		}
 	}),
 	// Twice what a block needs, so that the last may have no partner.
@@ -96,19 +97,20 @@ func dotInPlaceAVX512(planes int) func(sums []int32, m *ternary.Matrix, row int,
 	return func(sums []int32, m *ternary.Matrix, row int, x []int8) {
 		at, end, n := row*m.Stride, (row+16)*m.Stride, (m.Cols+7)/8
 		bp, bn, br := m.BP[at:end], m.BN[at:end], m.BR[at:end]
-		kernel(&sums[0], &bp[0], &bn[0], &br[0], m.Stride, n/64, 1<<(n%64)-1, &x[0])
+		kernel(&sums[0], &bp[0], &bn[0], &br[0], m.Stride, n/groupBytes, 1<<(n%groupBytes)-1, &x[0])
 	}
 }
 
 // formInPlaceAVX512 leaves what is no whole group to the definition.
 func formInPlaceAVX512(dst, x []int8, planes, blocks int) {
 	kernel := [...]func(dst, x *int8, groups int){1: formInPlace1AVX512, 2: formInPlace2AVX512, 3: formInPlace3AVX512}[planes]
-	groups := blocks * blockCols / planeCols
+	groups, left := blocks/groupBlocks, blocks%groupBlocks
 	if groups > 0 {
 		kernel(&dst[0], &x[0], groups)
 	}
-	if done := groups * planeCols; done < blocks*blockCols {
-		formInPlaceGeneric(dst[done*planes:], x[done*planes:], planes, blocks-done/blockCols)
+	if left > 0 {
+		done := groups * groupCols * planes
+		formInPlaceGeneric(dst[done:], x[done:], planes, left)
 	}
 }
 

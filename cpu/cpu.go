@@ -106,6 +106,7 @@ func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) 
 		return nil, err
 	}
 	in.pool = newPool(o.Threads)
+	in.pool.guards = b.ZeroCopy
 	in.prepare()
 	return in, nil
 }
@@ -303,10 +304,6 @@ func (in *instance) matrixOf(m *ternary.Model, t ternary.Tensor) *matrix {
 // column depends on another but through the cache, so neither batch nor split
 // can change a bit.
 func (in *instance) Forward(ctx context.Context, runs []backend.Run) error {
-	return ternary.Guard(func() error { return in.forward(ctx, runs) })
-}
-
-func (in *instance) forward(ctx context.Context, runs []backend.Run) error {
 	p := &in.pass
 	p.seqs = p.seqs[:0]
 	for i, r := range runs {
@@ -326,8 +323,8 @@ func (in *instance) forward(ctx context.Context, runs []backend.Run) error {
 		}
 	}
 	in.reserve(len(p.batch))
-	for i, col := range p.batch {
-		in.embedding(p.x[i*in.pad.hidden:][:in.c.Hidden], int(col.ID))
+	if err := ternary.Guard(in.embeddings); err != nil { // the table may be in a file
+		return err
 	}
 	for l := range in.layers {
 		if err := ctx.Err(); err != nil {
@@ -342,6 +339,15 @@ func (in *instance) forward(ctx context.Context, runs []backend.Run) error {
 	}
 	for i, r := range runs {
 		p.seqs[i].Held += len(r.Tokens)
+	}
+	return nil
+}
+
+// embeddings writes the input embeddings of the batch.
+func (in *instance) embeddings() error {
+	p := &in.pass
+	for i, col := range p.batch {
+		in.embedding(p.x[i*in.pad.hidden:][:in.c.Hidden], int(col.ID))
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (in *instance) rows(n int, section func(w *worker, from, to int)) error {
 	}
 	err := in.mapped(tasks, in.grain(tasks, claims), section)
 	if err == nil && in.pass.contradicts.Load() {
-		err = in.contradiction()
+		err = ternary.Guard(in.contradiction)
 	}
 	return err
 }

@@ -8,9 +8,12 @@ import (
 	"npack/ternary"
 )
 
-// planeCols is the number of columns of a group: 64 bytes of a plane, one cache line
-// and one vector of AVX-512.
-const planeCols = 512
+// A group of columns has 64 bytes in a plane: one cache line, and one vector of AVX-512.
+const (
+	groupBytes  = 64
+	groupCols   = 8 * groupBytes
+	groupBlocks = groupCols / blockCols
+)
 
 // inPlace is the exact product of weights in the planes of a file, as they lie there,
 // and activations of P digits.
@@ -42,15 +45,15 @@ func placed(set [4]*linear, of func(planes int) inPlace) [4]*linear {
 }
 
 // inPlaceBytes is the number of bytes of activations, as [inPlace] has them, for so many blocks.
-func inPlaceBytes(planes, blocks int) int { return roundUp(blocks*blockCols, planeCols) * planes }
+func inPlaceBytes(planes, blocks int) int { return roundUp(blocks*blockCols, groupCols) * planes }
 
 func formInPlaceGeneric(dst, x []int8, planes, blocks int) {
 	clear(dst[:inPlaceBytes(planes, blocks)])
 	for i := range blocks * planes {
 		b, p := i/planes, i%planes
-		to := dst[(b/16*8*planes+p)*64+b%16*4:]
+		to := dst[(b/groupBlocks*8*planes+p)*groupBytes+b%groupBlocks*4:]
 		for c, v := range x[i*blockCols:][:blockCols] {
-			to[c%8*planes*64+c/8] = v
+			to[c%8*planes*groupBytes+c/8] = v
 		}
 	}
 }
@@ -67,9 +70,9 @@ func dotInPlaceGeneric(planes int) func([]int32, *ternary.Matrix, int, []int8) {
 				for s := range 8 {
 					t := int32(bp>>s&1<<1 | zero>>s&1)
 					q := t ^ int32(br>>s&1<<1)
-					digits := x[(j/64*8+s)*planes*64+j%64:]
+					digits := x[(j/groupBytes*8+s)*planes*groupBytes+j%groupBytes:]
 					for p := range planes {
-						d := int32(digits[p*64])
+						d := int32(digits[p*groupBytes])
 						sums[p*R+r] += t * d
 						sums[(planes+p)*R+r] += q * d
 					}

@@ -86,7 +86,7 @@ func TestFormInPlace(t *testing.T) {
 			l.inPlace.form(got, x, l.planes, blocks)
 			want := make([]int8, len(got))
 			for c := range blocks * blockCols {
-				group, j, s := c/planeCols, c%planeCols/8, c%8
+				group, j, s := c/groupCols, c%groupCols/8, c%8
 				for p := range l.planes {
 					want[((group*8+s)*l.planes+p)*64+j] = x[(c/blockCols*l.planes+p)*blockCols+c%blockCols]
 				}

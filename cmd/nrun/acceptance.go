@@ -189,8 +189,8 @@ func newAcceptanceRun(c *urfave.Context, p *packOf, q *questions, lengths []int)
 		}
 	}()
 	room := q.longest() + q.tokens - 1
-	if room > x.Window.Tokens {
-		return nil, cli.Usagef("choose others with --class, or a smaller -n", "the longest prompt and its answer have %d tokens; the context holds %d", room, x.Window.Tokens)
+	if err = x.holds(room, "choose others with --class, or a smaller -n"); err != nil {
+		return nil, err
 	}
 	plan := engine.NewPlan(b.backend, p.src.Model(), x.Options(), room)
 	bytes := plan.Total() + int64(len(lengths))*plan.Cache + x.Draft.bytes(b.backend, x.Options(), x.Config().Vocab, room)

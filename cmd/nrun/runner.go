@@ -163,6 +163,15 @@ func (p *packOf) load(c *urfave.Context, b *chosen, o backend.Options) (backend.
 // Close unloads the model and its draft; the pack stays open.
 func (r *runner) Close() error { return errors.Join(r.Draft.Close(), r.Instance.Close()) }
 
+// holds refuses a text of so many tokens if the context, which -c or the memory
+// decides, has less room.
+func (r *runner) holds(tokens int, hint string) error {
+	if tokens <= r.Window.Tokens {
+		return nil
+	}
+	return cli.Usagef(hint, "the longest prompt and its answer have %d tokens; the context holds %d", tokens, r.Window.Tokens)
+}
+
 // contextHint adds the next thing to type to the error for a prompt that does
 // not fit.
 func contextHint(err error, m *ternary.Config) error {

@@ -111,6 +111,9 @@ func trajectory(c *urfave.Context) error {
 		return err
 	}
 	defer r.Close()
+	if err := r.holds(longest(prompts)+steps-1, hintRoom); err != nil {
+		return err
+	}
 	total := int64(len(prompts) * steps)
 	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet")).Count("tokens")
 	list, err := identity.Record(c.Context, r.Instance, prompts, steps, !c.Bool("no-bits"), func(done int) { bar.Show("recording", int64(done), total) })
@@ -153,6 +156,14 @@ func (p *packOf) digests(c *urfave.Context) (*ternary.Digests, error) {
 	return d, p.src.Place(err)
 }
 
+// longest is the length in tokens of the longest prompt.
+func longest(prompts []identity.Trajectory) (n int) {
+	for i := range prompts {
+		n = max(n, len(prompts[i].Prompt))
+	}
+	return n
+}
+
 // receipt does what the fork's greedy tool does, and writes what it writes. A
 // flip is told after the receipt is written.
 func (p *packOf) receipt(c *urfave.Context, m *ternary.Model, prompts []identity.Trajectory, steps int) error {
@@ -185,6 +196,9 @@ func (p *packOf) receipt(c *urfave.Context, m *ternary.Model, prompts []identity
 		return err
 	}
 	defer r.Close()
+	if err := r.holds(longest(prompts)+steps-1, hintRoom); err != nil {
+		return err
+	}
 	bar := cli.NewProgress(c.App.ErrWriter, c.Bool("quiet")).Count("tokens")
 	receipt, err := identity.MakeReceipt(c.Context, r.Instance, ids, refs, steps, func(done int) { bar.Show("recording", int64(done), total) })
 	bar.Done()
@@ -282,6 +296,7 @@ func (p *packOf) encodeBattery(b *identity.Battery, name string, indices []int, 
 }
 
 const (
+	hintRoom         = "give more with -c, or with --memory-limit"
 	hintTrajectories = "are these the trajectories of this model?"
 	hintBattery      = "is this battery for this model? --battery general suits every tokenizer"
 )

@@ -56,8 +56,13 @@ func verify(c *urfave.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, s := range specs { // all of them, before one has worked for hours
+		if err := selfTest(s); err != nil {
+			return err
+		}
+	}
 	v.several = len(packs)*len(specs) > 1
-	for i, p := range packs {
+	for _, p := range packs {
 		m, err := p.Model()
 		if err != nil {
 			return err
@@ -67,11 +72,6 @@ func verify(c *urfave.Context) error {
 			return err
 		}
 		for _, s := range specs {
-			if i == 0 {
-				if err := selfTest(s); err != nil {
-					return err
-				}
-			}
 			if err := v.one(p, s); err != nil {
 				return err
 			}
@@ -116,15 +116,16 @@ func choices(c *urfave.Context) ([]choice, error) {
 		return nil, err
 	}
 	var list []choice
+	several := strings.Contains(x.name, ",")
 	for s := range strings.SplitSeq(x.name, ",") {
 		y := x
 		name, kernel, own := strings.Cut(strings.TrimSpace(s), ":")
 		// What is said for one backend is not for the others of a list.
-		if y.name = name; own || name == "reference" || name == "cuda" {
+		if y.name = name; own || several && (name == "reference" || name == "cuda") {
 			y.kernel = kernel
 			y.zeroCopy = x.zeroCopy && name != "reference" && name != "cuda"
 		}
-		if name == "cpu" || name == "reference" {
+		if several && (name == "cpu" || name == "reference") {
 			y.device = cuda.Any
 		}
 		list = append(list, y)

@@ -36,9 +36,13 @@ func (v *verifier) one(p *packOf, s choice) error {
 	if v.bits && !v.several && from == "" {
 		return cli.Usagef("record them with nrun trajectory, or name a second model or backend", "--bits: no sums of this arithmetic are stored in %q", v.sets[0].name)
 	}
-	total := 0
+	total, longest := 0, 0
 	for _, t := range list {
 		total += len(t.IDs)
+		longest = max(longest, len(t.Prompt)+len(t.IDs)-1)
+	}
+	if err := r.holds(longest, hintRoom); err != nil {
+		return err
 	}
 	bar := cli.NewProgress(v.App.ErrWriter, v.Bool("quiet")).Count("tokens")
 	report, err := identity.Compare(v.Context.Context, r.Instance, list, v.bits, func(done int) { bar.Show("verifying", int64(done), int64(total)) })

@@ -135,7 +135,7 @@ func (p *pulling) present(w *wanted, f *pulled) error {
 		return err
 	}
 	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%q is there and is not a regular file", w.out)
+		return outfile.Check(w.out) // which says what it is
 	}
 	if done, err := p.pointer(w, st.Size()); done || err != nil {
 		return err

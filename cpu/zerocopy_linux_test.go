@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -15,6 +16,9 @@ import (
 
 // A file that is cut short while its weights are in use ends the pass, not the program.
 func TestZeroCopyFault(t *testing.T) {
+	if comm, _ := os.ReadFile("/proc/self/comm"); bytes.HasPrefix(comm, []byte("qemu")) {
+		t.Skip("SKIP: qemu does not tell the address of a bus error, so Go takes it for a nil pointer")
+	}
 	for _, threads := range []int{1, 3} {
 		path := filepath.Join(t.TempDir(), "story.bin")
 		if err := os.WriteFile(path, story.Container, 0o600); err != nil {

@@ -304,9 +304,23 @@ func (x *importReport) checkTarget(name string) error {
 			return cli.Usagef("name another output", "%q is both input and output", name)
 		}
 	}
+	if below(x.File, st) {
+		return cli.Usagef("name another output", "%q holds the input", name)
+	}
 	e, err := os.ReadDir(name)
-	if empty := err == nil && len(e) == 0; !empty && !x.c.Bool("force") {
+	switch {
+	case err == nil && len(e) == 0:
+		return nil
+	case !x.c.Bool("force") && st.IsDir():
+		return cli.WithHint(fmt.Errorf("%q is there already", name), "--force replaces it, with all that is in it")
+	case !x.c.Bool("force"):
 		return cli.WithHint(fmt.Errorf("%q is there already", name), "--force replaces it")
+	case st.IsDir():
+		abs, err := filepath.Abs(name)
+		if err != nil {
+			return err
+		}
+		return checkOwn(name, filepath.Base(abs)+".bin")
 	}
 	return nil
 }

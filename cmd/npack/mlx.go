@@ -228,7 +228,7 @@ func checkDirTarget(c *urfave.Context, src formats.Source, out string, markers .
 	if err != nil {
 		return err
 	}
-	if is, err := os.Stat(filepath.Dir(src.Name())); err == nil && os.SameFile(is, st) {
+	if below(src.Name(), st) {
 		return cli.Usagef("name another output", "%q holds the input", out)
 	}
 	if !st.IsDir() {
@@ -237,16 +237,34 @@ func checkDirTarget(c *urfave.Context, src formats.Source, out string, markers .
 	if !c.Bool("force") {
 		return cli.WithHint(fmt.Errorf("%q is there already", out), "--force replaces it, with all that is in it")
 	}
+	return checkOwn(out, markers...)
+}
+
+// checkOwn refuses to replace a directory that has anything in it and none of the
+// files by which npack knows its own.
+func checkOwn(dir string, markers ...string) error {
 	for _, m := range markers {
-		if _, err := os.Stat(filepath.Join(out, m)); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, m)); err == nil {
 			return nil
 		}
 	}
-	entries, err := os.ReadDir(out)
+	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) == 0 {
 		return err
 	}
-	return cli.Usagef("remove it, or name another", "%q is there and was not made by this command: it has no %s", out, strings.Join(markers, " or "))
+	return cli.Usagef("remove it, or name another", "%q is there and was not made by this command: it has no %s", dir, strings.Join(markers, " or "))
+}
+
+// below reports whether the file at path lies below dir, at any depth.
+func below(path string, dir os.FileInfo) bool {
+	path, err := filepath.Abs(path)
+	for err == nil && path != filepath.Dir(path) {
+		path = filepath.Dir(path)
+		if st, err := os.Stat(path); err == nil && os.SameFile(st, dir) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *mlxResult) print(w io.Writer) {

@@ -25,6 +25,9 @@ func CreateDir(path string, size int64) (*Dir, error) {
 	if st, err := os.Stat(path); err == nil && !st.IsDir() {
 		return nil, fmt.Errorf("cannot write %q: it is there and is no directory", path)
 	}
+	if err := parent(path); err != nil {
+		return nil, err
+	}
 	if err := room(path, size); err != nil {
 		return nil, err
 	}

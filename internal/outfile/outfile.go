@@ -74,6 +74,11 @@ func place(path string) error {
 	case err == nil && !st.Mode().IsRegular():
 		return fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
 	}
+	return parent(path)
+}
+
+// parent refuses a path in a directory that is not there.
+func parent(path string) error {
 	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot write %q: its directory is not there: %w", path, err)
 	}

@@ -36,6 +36,7 @@ type need struct {
 	program int64  // bytes that this process takes without a model
 	most    int64  // bytes that a model may take; below 0: unknown
 	draft   *draft // that has to fit beside the model, or nil
+	expand  string // what to do about a coded transport that is open; "" if none is
 
 	of           string // whose memory it is: a card's name, "" for the machine's
 	room, source string // of most, to people
@@ -56,7 +57,10 @@ func readNeed(c *urfave.Context, b backend.Backend, open ...*packOf) (need, erro
 	n := need{asked: c.Int("context"), most: -1}
 	var decoded int64
 	for _, p := range open {
-		decoded += p.decoded()
+		if d := p.decoded(); d > 0 {
+			decoded += d
+			n.expand = fmt.Sprintf("npack expand %q makes a container, which is mapped and takes about %s less", p.src.Name(), cli.Size(d))
+		}
 	}
 	if decoded > 0 { // what the decoder worked with goes; its pools with the second collection
 		debug.FreeOSMemory()
@@ -130,11 +134,14 @@ func (n *need) window(b backend.Backend, m *ternary.Model, o backend.Options) (w
 		return window{}, cli.Usagef(fmt.Sprintf("use -c %d or less", most), "-c %d: the model was made for %d tokens", n.asked, most)
 	case largest == 0:
 		return window{}, cli.WithHint(fmt.Errorf("%s %s of memory; %s: %w", n.draft.needs(), takes(max(n.asked, 1)), n.room, pack.ErrNoSpace),
-			"nrun plan shows what needs it")
+			orElse(n.expand, "nrun plan shows what needs it"))
 	case n.asked > largest:
 		hint := fmt.Sprintf("use -c %d or less", largest)
 		if o.KV != backend.KVInt8 {
 			hint += ", or a smaller cache: --kv int8"
+		}
+		if n.expand != "" {
+			hint += "; " + n.expand
 		}
 		return window{}, cli.WithHint(fmt.Errorf("a context of %d tokens needs %s of memory; %s; the largest context that fits has %d tokens: %w",
 			n.asked, takes(n.asked), n.room, largest, pack.ErrNoSpace), hint)

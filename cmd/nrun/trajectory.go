@@ -291,7 +291,13 @@ func (p *packOf) encodeBattery(b *identity.Battery, name string, indices []int, 
 			return nil, err
 		}
 	}
-	list, err := b.Encode(indices, steps, encode, m.Vocab, engine.ModelContext(&m.Config))
+	context := engine.ModelContext(&m.Config)
+	list, err := b.Encode(indices, steps, encode, m.Vocab, context)
+	if err != nil && steps > b.Steps {
+		if _, own := b.Encode(indices, b.Steps, encode, m.Vocab, context); own == nil { // the battery is not at fault
+			return nil, cli.Usagef("use a smaller -n, or leave it out", "-n %d: %s", steps, err)
+		}
+	}
 	return list, fileError(name, err, hintBattery)
 }
 

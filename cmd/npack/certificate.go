@@ -137,7 +137,7 @@ func differingTensors(ctx context.Context, file string, cert *certificate.Certif
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	src, err := formats.Open(file)
+	src, err := formats.Open(ctx, file)
 	if err != nil {
 		return err // says what is wrong with the file, and where
 	}

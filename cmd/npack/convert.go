@@ -139,7 +139,7 @@ func convert(c *urfave.Context, in, out, to string) error {
 	if err != nil {
 		return err
 	}
-	src, err := formats.Open(in)
+	src, err := formats.Open(c.Context, in)
 	if err != nil {
 		return err
 	}

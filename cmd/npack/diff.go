@@ -44,7 +44,7 @@ func diff(c *urfave.Context) error {
 	}
 	var src [2]formats.Source
 	for i, arg := range args {
-		if src[i], err = formats.Open(arg); err != nil {
+		if src[i], err = formats.Open(c.Context, arg); err != nil {
 			return err
 		}
 		defer src[i].Close()

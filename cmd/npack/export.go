@@ -64,7 +64,7 @@ func export(c *urfave.Context) error {
 	if o.DType == 0 {
 		return cli.Usagef("types: f32, bf16", "--dtype: no type %q", c.String("dtype"))
 	}
-	src, err := formats.Open(args[1])
+	src, err := formats.Open(c.Context, args[1])
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func inspect(c *urfave.Context) error {
 	case format.Kind == pack.KindTV4Z && !container:
 		return inspectTransport(c, path, plot)
 	}
-	src, err := formats.Open(args[0])
+	src, err := formats.Open(c.Context, args[0])
 	if err != nil {
 		return inspectForeign(c, path, err)
 	}

@@ -46,7 +46,7 @@ func manifest(c *urfave.Context) error {
 		return err
 	}
 	// What does not open as a model is not worth pinning.
-	src, err := formats.Open(container)
+	src, err := formats.Open(c.Context, container)
 	if err != nil {
 		return err
 	}

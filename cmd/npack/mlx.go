@@ -117,7 +117,7 @@ func writeMLX(c *urfave.Context, in, out string) error {
 	if err := checkProfile(c, o.Profile); err != nil {
 		return err
 	}
-	src, err := formats.Open(in)
+	src, err := formats.Open(c.Context, in)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func exportStock(c *urfave.Context, want string) error {
 	if c.Bool("ollama") && (len(args) == 2 && args[1] == standard || want == stockCompare) {
 		return cli.Usagef("name an output file", "--ollama writes a Modelfile beside it")
 	}
-	src, err := formats.Open(args[0])
+	src, err := formats.Open(c.Context, args[0])
 	if err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func (v *verification) run(c *urfave.Context, all bool) error {
 	if format.Kind == pack.KindTV4Z {
 		return v.transport(c)
 	}
-	src, err := formats.Open(v.File)
+	src, err := formats.Open(c.Context, v.File)
 	if err != nil {
 		v.note(statusFailed, "structure", "")
 		return err

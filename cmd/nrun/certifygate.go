@@ -260,7 +260,7 @@ func (g *gate) checkWeights() error {
 // checkForm reports whether a form can be run.
 func (g *gate) checkForm(f form) (bool, error) {
 	path := g.path(f.name)
-	src, err := formats.Open(path)
+	src, err := formats.Open(g.Context.Context, path)
 	switch {
 	case errors.Is(err, pack.ErrUnsupported) && (f.format == "gguf" || f.format == "mlx"):
 		// One for unpatched programs has other weights by design.
@@ -330,7 +330,7 @@ func (g *gate) pin(name string) (pack.Pin, error) {
 // failDifference names the first place at which a form has other weights than
 // the first one.
 func (g *gate) failDifference(src formats.Source) error {
-	first, err := formats.Open(g.path(g.forms[0].name))
+	first, err := formats.Open(g.Context.Context, g.path(g.forms[0].name))
 	if err != nil {
 		return g.orFail(err)
 	}

@@ -30,7 +30,7 @@ func (g *gate) checkTokenizers() error {
 	if len(g.forms) == 0 {
 		return nil
 	}
-	src, err := formats.Open(g.path(g.forms[0].name))
+	src, err := formats.Open(g.Context.Context, g.path(g.forms[0].name))
 	if err != nil {
 		return g.orFail(err)
 	}
@@ -184,7 +184,7 @@ func isID(vocab map[string]int32, text string, id int32) bool {
 func (g *gate) checkTokens() error {
 	var base []identity.Trajectory
 	for i, f := range g.forms {
-		p, err := packAt(g.path(f.name))
+		p, err := packAt(g.Context.Context, g.path(f.name))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func readDraft(c *urfave.Context, p *packOf) (*draft, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--draft-length %w", err)
 	}
-	d, err := openDraft(c.String("draft"), length, p)
+	d, err := openDraft(c.Context, c.String("draft"), length, p)
 	if err != nil {
 		return nil, fmt.Errorf("--draft: %w", err)
 	}
@@ -70,13 +71,13 @@ func parseDraftLength(s string) (int, error) {
 }
 
 // openDraft opens what name stands for and compares its vocabulary with p's.
-func openDraft(name string, length int, p *packOf) (*draft, error) {
+func openDraft(ctx context.Context, name string, length int, p *packOf) (*draft, error) {
 	d := &draft{name: name, length: length}
 	if name == lookupDraft {
 		return d, nil
 	}
 	var err error
-	if d.pack, err = packAt(name); err != nil {
+	if d.pack, err = packAt(ctx, name); err != nil {
 		return nil, cli.WithHint(err, "a draft is a model's file or pack directory, or \"lookup\"")
 	}
 	if err := d.compare(p); err != nil {

@@ -42,7 +42,7 @@ func storyGGUF(t *testing.T) string {
 
 // The logits of the GGUF file are the container's, bit for bit.
 func TestGGUFLogits(t *testing.T) {
-	src, err := formats.Open(storyGGUF(t))
+	src, err := formats.Open(t.Context(), storyGGUF(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,7 @@ type packOf struct {
 	Name string // for people and for JSON
 	path string // of the model file or directory, "" for the embedded model
 	dir  string // where the files beside the model are
+	ctx  context.Context
 
 	src    formats.Source
 	tok    *tokenizer.Tokenizer
@@ -59,16 +60,16 @@ func openPack(c *urfave.Context) (*packOf, error) {
 	if len(args) == 0 {
 		return &packOf{Name: embeddedName}, nil
 	}
-	p, err := packAt(args[0])
+	p, err := packAt(c.Context, args[0])
 	if err != nil && slices.ContainsFunc(c.Command.Flags, func(f urfave.Flag) bool { return slices.Contains(f.Names(), "prompt") }) {
 		err = cli.WithHint(err, cli.Hint(err)+"; a prompt goes behind -p")
 	}
 	return p, err
 }
 
-// packAt opens nothing but checks that path is there.
-func packAt(path string) (*packOf, error) {
-	p := &packOf{Name: path, path: path, dir: path}
+// packAt opens nothing but checks that path is there. Opening it ends with ctx.
+func packAt(ctx context.Context, path string) (*packOf, error) {
+	p := &packOf{Name: path, path: path, dir: path, ctx: ctx}
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, cli.WithHint(err, "MODEL is a file or a pack directory; leave it out to run the embedded story model")
@@ -136,7 +137,7 @@ func (p *packOf) Model() (*ternary.Model, error) {
 		if p.path == "" {
 			p.src, err = native.OpenBytes("story.bin", embedded["story.bin"])
 		} else {
-			p.src, err = formats.Open(p.path)
+			p.src, err = formats.Open(p.ctx, p.path)
 		}
 		if err != nil {
 			p.src = nil

@@ -52,7 +52,7 @@ func newField(c *urfave.Context, r *race.Report) (*raceField, error) {
 			if d.Model == "" && len(args) == 1 {
 				d.Model = args[0]
 			}
-			x, err := newOwn(d)
+			x, err := newOwn(c.Context, d)
 			if err != nil {
 				f.close()
 				return nil, err
@@ -79,14 +79,14 @@ func (f *raceField) close() {
 
 // newOwn opens a contestant's model and writes into its definition what it left
 // to the program.
-func newOwn(d *race.Definition) (*ownContestant, error) {
+func newOwn(ctx context.Context, d *race.Definition) (*ownContestant, error) {
 	fail := func(key string, err error) error {
 		return cli.Usagef(cli.Hint(err), "--run %q: %s: %s", d.Name, key, err)
 	}
 	x := &ownContestant{packOf: &packOf{Name: embeddedName}}
 	var err error
 	if d.Model != "" {
-		if x.packOf, err = packAt(d.Model); err != nil {
+		if x.packOf, err = packAt(ctx, d.Model); err != nil {
 			return nil, err
 		}
 	}
@@ -109,7 +109,7 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 		err = x.runnable()
 	}
 	if err == nil {
-		err = x.openDraft(d)
+		err = x.openDraft(ctx, d)
 	}
 	if err != nil {
 		_ = x.Close()
@@ -126,7 +126,7 @@ func newOwn(d *race.Definition) (*ownContestant, error) {
 	return x, nil
 }
 
-func (x *ownContestant) openDraft(d *race.Definition) error {
+func (x *ownContestant) openDraft(ctx context.Context, d *race.Definition) error {
 	if d.Draft == "" {
 		if d.DraftLength != "" {
 			return cli.Usagef("draft=MODEL or draft=lookup", "--run %q: draft-length without a draft", d.Name)
@@ -137,7 +137,7 @@ func (x *ownContestant) openDraft(d *race.Definition) error {
 	if err != nil {
 		return fmt.Errorf("--run %q: draft-length %w", d.Name, err)
 	}
-	if x.draft, err = openDraft(d.Draft, length, x.packOf); err != nil {
+	if x.draft, err = openDraft(ctx, d.Draft, length, x.packOf); err != nil {
 		return fmt.Errorf("--run %q: draft: %w", d.Name, err)
 	}
 	d.DraftLength = x.draft.lengthName()

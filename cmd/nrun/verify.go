@@ -97,7 +97,7 @@ func openPacks(c *urfave.Context) ([]*packOf, error) {
 	}
 	var packs []*packOf
 	for _, a := range args {
-		p, err := packAt(a)
+		p, err := packAt(c.Context, a)
 		if err != nil {
 			return nil, err
 		}

@@ -155,7 +155,7 @@ func TestModels(t *testing.T) {
 // TestSimulated: guesses are right as often as is asked for, and none is made behind
 // the text whose answer is known.
 func TestSimulated(t *testing.T) {
-	src, err := formats.Open("../../testdata/tv4z/a3-tied.bin")
+	src, err := formats.Open(t.Context(), "../../testdata/tv4z/a3-tied.bin")
 	if err != nil {
 		t.Fatal(err)
 	}

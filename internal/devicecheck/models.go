@@ -107,7 +107,7 @@ func (c *check) load(path string) (*model, error) {
 		}
 		start := time.Now()
 		var err error
-		if m.src, err = formats.Open(path); err != nil {
+		if m.src, err = formats.Open(c.ctx, path); err != nil {
 			return m, err
 		}
 		inst, err := c.b.Load(c.ctx, m.src.Model(), o)

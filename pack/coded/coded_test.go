@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -346,7 +347,7 @@ func TestStatistics(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	path := filepath.Join("..", "..", "testdata", "story", "story.tv4z")
-	f, err := coded.Open(path)
+	f, err := coded.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,6 +357,11 @@ func TestOpen(t *testing.T) {
 	}
 	if err := f.Model().Validate(); err != nil {
 		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, cancel) // opening takes many
+	if f, err := coded.Open(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("opening with a context that ended: %v, %v", f, err)
 	}
 	var out bytes.Buffer
 	if err := coded.Write(&out, f.Model()); err != nil {

@@ -350,7 +350,7 @@ func TestFilesRefused(t *testing.T) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(path)
+		_, err := Open(t.Context(), path)
 		return err
 	}
 	// One symbol, so that a payload of 8 bytes stands for any size.

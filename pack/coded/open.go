@@ -21,8 +21,8 @@ type File struct {
 
 // Open decodes the transport at path into memory, as many bytes as the
 // container has, and opens that. The sizes in the file must be possible and
-// the memory must be there before any is taken.
-func Open(path string) (*File, error) {
+// the memory must be there before any is taken. It ends with ctx.
+func Open(ctx context.Context, path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,6 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
 	x, err := ReadIndex(ctx, path, f, st.Size())
 	if err != nil {
 		return nil, err

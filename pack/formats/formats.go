@@ -47,8 +47,9 @@ type Format struct {
 	// Is tells formats with files of one kind apart; nil where there is one.
 	Is func(path string) bool
 
-	// Open opens a file; nil if this program does not read the format.
-	Open func(path string) (Source, error)
+	// Open opens a file; nil if this program does not read the format. What takes
+	// long, which is decoding alone, ends with ctx.
+	Open func(ctx context.Context, path string) (Source, error)
 	// Write writes a model; nil if this program does not write the format.
 	Write func(w io.Writer, m *ternary.Model) error
 	// Size tells how many bytes Write will write; nil if only writing tells.
@@ -75,24 +76,24 @@ type Derived interface {
 var All = []Format{
 	{
 		Name: "native", About: "the native container (TRTC v4)", Extensions: []string{".bin"}, Kind: pack.KindTRTC,
-		Open:  func(path string) (Source, error) { return source(native.Open(path)) },
+		Open:  func(_ context.Context, path string) (Source, error) { return source(native.Open(path)) },
 		Write: native.Write, Size: native.ModelSize,
 	},
 	{
 		Name: "tv4z", About: "the coded transport of a native container", Extensions: []string{".tv4z"}, Kind: pack.KindTV4Z,
 		// In memory, all of it: who opens a large one often should expand it.
-		Open:  func(path string) (Source, error) { return source(coded.Open(path)) },
+		Open:  func(ctx context.Context, path string) (Source, error) { return source(coded.Open(ctx, path)) },
 		Write: coded.Write,
 	},
 	{
 		Name: "gguf", About: "GGUF with the tensor types FV5 and FV5B", Extensions: []string{".gguf"}, Kind: pack.KindGGUF,
-		Open:  func(path string) (Source, error) { return source(fv5.Open(path)) },
+		Open:  func(_ context.Context, path string) (Source, error) { return source(fv5.Open(path)) },
 		Write: func(w io.Writer, m *ternary.Model) error { return fv5.Write(w, m, fv5.Options{}) },
 	},
 	{
 		Name: "mlx", About: "a directory for mlx-lm", Extensions: []string{safetensors.Extension}, Kind: pack.KindSafetensors, Directory: true,
 		Is:   mlx.Is,
-		Open: func(path string) (Source, error) { return source(mlx.Open(path)) },
+		Open: func(_ context.Context, path string) (Source, error) { return source(mlx.Open(path)) },
 	},
 	{Name: "safetensors", About: "safetensors", Extensions: []string{safetensors.Extension}, Kind: pack.KindSafetensors},
 }
@@ -150,8 +151,9 @@ func Detect(path string) (*Format, error) {
 }
 
 // Open opens a model: a file of any format that this program reads, or a pack
-// directory, of which it takes the container (see [Container]).
-func Open(path string) (Source, error) {
+// directory, of which it takes the container (see [Container]). A coded transport
+// is decoded into memory, until ctx ends.
+func Open(ctx context.Context, path string) (Source, error) {
 	path, err := Container(path)
 	if err != nil {
 		return nil, err
@@ -165,7 +167,7 @@ func Open(path string) (Source, error) {
 			Found: "this is " + f.About + ", which this version does not read", Expected: "a native container (TRTC)",
 			Hint: "\"npack import\" makes a container of a model whose weights have at most two magnitudes a row"}
 	}
-	return f.Open(path)
+	return f.Open(ctx, path)
 }
 
 // Container returns the model file that path means: path itself unless it is a

@@ -79,7 +79,7 @@ func TestFormats(t *testing.T) {
 		if err != nil || got.Name != f.Name {
 			t.Errorf("Detect: %v, %v; want %s", got, err, f.Name)
 		}
-		in, err := formats.Open(path)
+		in, err := formats.Open(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestNotRead(t *testing.T) {
 		}
 		path := filepath.Join(dir, name)
 		put(t, path, b)
-		_, err = formats.Open(path)
+		_, err = formats.Open(t.Context(), path)
 		var e *pack.Error
 		if !errors.As(err, &e) || e.File != path || e.Hint == "" {
 			t.Errorf("%s: %v", name, err)
@@ -169,7 +169,7 @@ func TestContainer(t *testing.T) {
 			if want := filepath.Join(dir, filepath.FromSlash(tt.want)); err != nil || got != want {
 				t.Fatalf("%s, %v; want %s", got, err, want)
 			}
-			f, err := formats.Open(dir)
+			f, err := formats.Open(t.Context(), dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestContainer(t *testing.T) {
 			f.Close()
 		})
 	}
-	if _, err := formats.Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := formats.Open(t.Context(), filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such path: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestLinks(t *testing.T) {
 	if err := os.Symlink("snapshot", filepath.Join(dir, "latest")); err != nil {
 		t.Fatal(err)
 	}
-	f, err := formats.Open(filepath.Join(dir, "latest"))
+	f, err := formats.Open(t.Context(), filepath.Join(dir, "latest"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func modelFrom(b *testing.B, variable string, data []byte) *ternary.Model {
 	if path == "" {
 		return simulation.Open(b, data)
 	}
-	f, err := formats.Open(path)
+	f, err := formats.Open(b.Context(), path)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -295,7 +295,7 @@ func (p *packOf) encodeBattery(b *identity.Battery, name string, indices []int, 
 	list, err := b.Encode(indices, steps, encode, m.Vocab, context)
 	if err != nil && steps > b.Steps {
 		if _, own := b.Encode(indices, b.Steps, encode, m.Vocab, context); own == nil { // the battery is not at fault
-			return nil, cli.Usagef("use a smaller -n, or leave it out", "-n %d: %s", steps, err)
+			return nil, cli.Usagef("a smaller -n, or the one that the battery has: leave it out", "-n %d: %q: %s", steps, name, err)
 		}
 	}
 	return list, fileError(name, err, hintBattery)

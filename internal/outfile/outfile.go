@@ -73,6 +73,11 @@ func place(path string) error {
 		return fmt.Errorf("cannot write %q: it is a directory; name a file in it", path)
 	case err == nil && !st.Mode().IsRegular():
 		return fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
+	case errors.Is(err, fs.ErrNotExist):
+		// The disk that it leads to may not be there; this one may be too small.
+		if link, err := os.Readlink(path); err == nil {
+			return fmt.Errorf("cannot write %q: it is a link to %q, which is not there; remove it or name another file", path, link)
+		}
 	}
 	return parent(path)
 }

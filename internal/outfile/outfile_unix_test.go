@@ -4,6 +4,7 @@ package outfile
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -43,5 +44,21 @@ func TestFull(t *testing.T) {
 	f.Abort()
 	if n := names(t, dir); len(n) != 0 {
 		t.Errorf("left behind: %q", n)
+	}
+}
+
+// A link to a disk that is not there is not replaced by a file on this one.
+func TestDanglingLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.Symlink("none/y", path); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := Create(path, 0); err == nil {
+		f.Abort()
+		t.Error("Create took a link to what is not there")
+	}
+	if p, err := OpenPart(path); err == nil {
+		p.Close()
+		t.Error("OpenPart took a link to what is not there")
 	}
 }

@@ -157,7 +157,7 @@ exhaustive: ## every float32 for exp, every stored prompt against float64 (minut
 	NPACK_EXHAUSTIVE=1 $(GO) test -count 1 -v -timeout 30m -run 'FunctionErrors|AgainstFloat64' ./runtime/reference
 
 soak: ## chats with random lengths, threads and cancels for 20 minutes
-	NPACK_SOAK=20m $(GO) test -count 1 -v -timeout 30m -run Soak ./cpu
+	GODEBUG=memprofilerate=0 NPACK_SOAK=20m $(GO) test -count 1 -v -timeout 30m -run Soak ./cpu
 
 generate: ## rewrite generated files; must leave them as they are committed
 	$(GO) generate ./...

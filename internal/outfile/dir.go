@@ -25,7 +25,7 @@ func CreateDir(path string, size int64) (*Dir, error) {
 	if st, err := os.Stat(path); err == nil && !st.IsDir() {
 		return nil, fmt.Errorf("cannot write %q: it is there and is no directory", path)
 	}
-	if err := parent(path); err != nil {
+	if err := way(path); err != nil {
 		return nil, err
 	}
 	if err := room(path, size); err != nil {

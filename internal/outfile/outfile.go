@@ -73,17 +73,18 @@ func place(path string) error {
 		return fmt.Errorf("cannot write %q: it is a directory; name a file in it", path)
 	case err == nil && !st.Mode().IsRegular():
 		return fmt.Errorf("cannot write %q: it is there and is not a regular file", path)
-	case errors.Is(err, fs.ErrNotExist):
-		// The disk that it leads to may not be there; this one may be too small.
-		if link, err := os.Readlink(path); err == nil {
-			return fmt.Errorf("cannot write %q: it is a link to %q, which is not there; remove it or name another file", path, link)
-		}
 	}
-	return parent(path)
+	return way(path)
 }
 
-// parent refuses a path in a directory that is not there.
-func parent(path string) error {
+// way refuses a path in a directory that is not there, and one that is a link to what
+// is not there: the disk that it leads to may be missing, and this one too small.
+func way(path string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if link, err := os.Readlink(path); err == nil {
+			return fmt.Errorf("cannot write %q: it is a link to %q, which is not there; remove it or name another output", path, link)
+		}
+	}
 	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot write %q: its directory is not there: %w", path, err)
 	}

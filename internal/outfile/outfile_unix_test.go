@@ -61,4 +61,8 @@ func TestDanglingLink(t *testing.T) {
 		p.Close()
 		t.Error("OpenPart took a link to what is not there")
 	}
+	if d, err := CreateDir(path, 0); err == nil { // whose last step, after all the work, would fail
+		d.Abort()
+		t.Error("CreateDir took a link to what is not there")
+	}
 }

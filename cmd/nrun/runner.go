@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -149,6 +150,9 @@ func (p *packOf) load(c *urfave.Context, b *chosen, o backend.Options) (backend.
 	o.Progress = func(done, total int64) { bar.Show("loading weights", done, total) }
 	inst, err := b.backend.Load(c.Context, p.src.Model(), o)
 	if err == nil {
+		if _, ok := b.backend.(cpu.Backend); ok { // others may be more than a backend.Instance
+			inst = &mapped{inst, p}
+		}
 		return inst, nil
 	}
 	// What is wrong with a file, and where, its walk says better.
@@ -158,6 +162,24 @@ func (p *packOf) load(c *urfave.Context, b *chosen, o backend.Options) (backend.
 		}
 	}
 	return nil, fmt.Errorf("%q: %w", p.Name, p.src.Place(err))
+}
+
+// mapped is an instance that reads the map of p's file while it runs. What it finds
+// there it tells of that file.
+type mapped struct {
+	backend.Instance
+	p *packOf
+}
+
+func (m *mapped) Forward(ctx context.Context, runs []backend.Run) error {
+	err := m.Instance.Forward(ctx, runs)
+	switch {
+	case errors.Is(err, ternary.ErrFault):
+		return m.p.src.Place(err)
+	case errors.Is(err, cpu.ErrInvalid):
+		return fmt.Errorf("%q: %w", m.p.src.Name(), err)
+	}
+	return err
 }
 
 // Close unloads the model and its draft; the pack stays open.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,7 +10,10 @@ import (
 	"testing"
 
 	"npack/cpu"
+	"npack/pack"
 	"npack/pack/native"
+	"npack/runtime/backend"
+	"npack/ternary"
 	"npack/testdata/story"
 )
 
@@ -37,6 +42,28 @@ func TestZeroCopyRefused(t *testing.T) {
 	}
 }
 
+// A run's errors about the file that it reads say which file that is, and exit as opening it would.
+func TestMapped(t *testing.T) {
+	src, err := native.OpenBytes("story.bin", story.Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ err, kind error }{{ternary.ErrFault, pack.ErrTruncated}, {cpu.ErrInvalid, pack.ErrCorrupt}, {context.Canceled, context.Canceled}} {
+		m := &mapped{failing{err: tt.err}, &packOf{src: src}}
+		err := deviceError(m.Forward(t.Context(), nil))
+		if !errors.Is(err, tt.kind) || strings.Contains(err.Error(), `"story.bin": `) != (tt.err != context.Canceled) {
+			t.Errorf("%v becomes %v", tt.err, err)
+		}
+	}
+}
+
+type failing struct {
+	backend.Instance
+	err error
+}
+
+func (f failing) Forward(context.Context, []backend.Run) error { return f.err }
+
 // Planes that contradict each other are found before a token is printed.
 func TestZeroCopyCorrupt(t *testing.T) {
 	b := slices.Clone(story.Container)
@@ -51,7 +78,7 @@ func TestZeroCopyCorrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := nrun("", "generate", "-q", "--ids", "1,2,3", "-n", "1", "--zero-copy", "--cpu-kernel", "generic", file)
-	if code != 4 || stdout != "" || !strings.Contains(stderr, "blk.5.ffn_up: rows 0 to 7: planes of weights contradict each other") || !strings.Contains(stderr, "hint: npack verify") {
+	if code != 4 || stdout != "" || !strings.HasPrefix(stderr, `nrun: error: "`+file+`": blk.5.ffn_up: rows 0 to 7: planes of weights contradict each other`) || !strings.Contains(stderr, "hint: npack verify") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }

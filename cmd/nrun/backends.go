@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,14 +24,14 @@ import (
 var backends = []backendEntry{
 	{"cuda", "an NVIDIA card, through its driver", true, openCUDA},
 	{"cpu", "vector instructions of the processor", true, func(c choice) (backend.Backend, error) {
-		if c.device != cuda.Any {
-			return nil, errors.New("it has no --device")
+		if err := c.notCard(); err != nil {
+			return nil, err
 		}
 		b := cpu.Backend{Kernel: c.kernel, ZeroCopy: c.zeroCopy}
 		return b, b.Check()
 	}},
 	{"reference", "plain Go, the definition of right; slow", false, func(c choice) (backend.Backend, error) {
-		return reference.Backend{}, c.notProcessor()
+		return reference.Backend{}, cmp.Or(c.notProcessor(), c.notCard())
 	}},
 }
 
@@ -50,13 +51,21 @@ type choice struct {
 	zeroCopy bool // the processor's kernels work on weights as they lie in the file
 }
 
-// notProcessor is the error of a backend without the flags of backend cpu.
+// notProcessor is the error of a backend without the flags of backend cpu, notCard of
+// one without those of cuda.
 func (c choice) notProcessor() error {
 	switch {
 	case c.kernel != "":
-		return errors.New("it has no --cpu-kernel")
+		return cli.Usagef("", "it has no --cpu-kernel")
 	case c.zeroCopy:
-		return errors.New("it has no --zero-copy")
+		return cli.Usagef("", "it has no --zero-copy")
+	}
+	return nil
+}
+
+func (c choice) notCard() error {
+	if c.device != cuda.Any {
+		return cli.Usagef("", "it has no --device")
 	}
 	return nil
 }

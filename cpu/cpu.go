@@ -8,8 +8,8 @@
 // memory; batches use a tile, or codes that it is expanded into, for all columns
 // and are bound by the dot products.
 //
-// Or nothing is arranged ([Backend].ZeroCopy): decode multiplies the bit planes as they
-// lie in the model's file (type inPlace), and batches arrange tiles as they go.
+// Or nothing is kept arranged ([Backend].ZeroCopy): decode multiplies the bit planes as
+// they lie in the model's file (type inPlace), and batches arrange tiles as they go.
 package cpu
 
 import (
@@ -29,7 +29,7 @@ import (
 type Backend struct {
 	Kernel string // a name of [KernelSets]; "" chooses the best
 	// ZeroCopy leaves weights where the model has them, in the map of its file, and
-	// arranges nothing. It never changes a bit.
+	// keeps no copy. It never changes a bit.
 	ZeroCopy bool
 }
 
@@ -73,7 +73,7 @@ var ErrInvalid = errors.New("planes of weights contradict each other")
 //
 // With ZeroCopy all of m stays in use. Its planes are looked at when a pass first
 // reads them, so that Forward may return ErrInvalid, or [ternary.ErrFault] for a file
-// that is cut short.
+// that is cut short. What else another program does to the file is not noticed.
 func (b Backend) Load(ctx context.Context, m *ternary.Model, o backend.Options) (backend.Instance, error) {
 	k, err := b.choose()
 	if err != nil {

@@ -86,7 +86,7 @@ func choiceFlags() []urfave.Flag {
 		&urfave.StringFlag{Name: "backend", Value: auto, Usage: "`NAME` of what runs the model: auto, cuda, cpu or reference; see nrun info"},
 		&urfave.IntFlag{Name: "device", Usage: "use card `N` of backend cuda", DefaultText: "the only one"},
 		&urfave.StringFlag{Name: "cpu-kernel", Usage: "`NAME` of the processor's kernels; never changes the text", DefaultText: "the best"},
-		&urfave.BoolFlag{Name: "zero-copy", Usage: "use weights where the file is mapped, arrange none: starts at once; never changes the text; see nrun info for kernels that can"},
+		&urfave.BoolFlag{Name: "zero-copy", Usage: "use weights where the file is mapped, keep no copy; never changes the text; see nrun info for kernels that can"},
 	}
 }
 

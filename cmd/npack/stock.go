@@ -168,6 +168,9 @@ func (s *stocking) checkOut() error {
 		return err
 	}
 	defer fd.Close()
+	if s.c.Bool("ollama") && s.modelfile() == s.Out {
+		return cli.Usagef("name it .gguf", "%q is the name of both the output and its Modelfile", s.Out)
+	}
 	in := &input{name: s.File, file: fd}
 	if err := checkTarget(s.c, in, s.Out); err != nil || !s.c.Bool("ollama") {
 		return err

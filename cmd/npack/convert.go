@@ -52,7 +52,7 @@ func toGGUFCommand() *urfave.Command {
 		UsageText: "npack to-gguf [flags] IN [OUT]",
 		Description: "IN is a model of any format or a pack directory, OUT the GGUF file; without it IN's name with\n" +
 			".gguf. The tokenizer and the chat template come from the files beside IN: tokenizer.json,\n" +
-			"tokenizer_config.json, chat_template.jinja, config.json; those of a GGUF file from itself.\n\n" +
+			"tokenizer_config.json, chat_template.jinja, config.json; those of a GGUF file that has them from itself.\n\n" +
 			"The file runs with nrun and with a llama.cpp that has the two types. It holds all of the\n" +
 			"container: \"npack from-gguf\" gives the very bytes back.\n\n" + stockDescription +
 			cli.Examples("npack to-gguf pack/", "npack to-gguf model.bin /models/model.gguf", "npack to-gguf --stock q8_0 pack/ model.gguf", "npack to-gguf --ollama pack/ model.gguf"),
@@ -243,10 +243,12 @@ func (x *conversion) writer(c *urfave.Context, src formats.Source, format *forma
 }
 
 // tokenizerFor is the tokenizer that a GGUF file made of src gets: that of a GGUF
-// file, else what the files in dir say; nil if there is none.
+// file which has one, else what the files in dir say; nil if there is none.
 func tokenizerFor(src formats.Source, dir string) (*fv5.Tokenizer, error) {
 	if g, ok := src.(*fv5.File); ok {
-		return g.Tokenizer()
+		if t, err := g.Tokenizer(); t != nil || err != nil {
+			return t, err
+		}
 	}
 	return tokens.FromPack(dir, src.Model().Vocab)
 }

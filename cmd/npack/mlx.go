@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -255,8 +256,28 @@ func checkOwn(dir string, markers ...string) error {
 	return cli.Usagef("remove it, or name another", "%q is there and was not made by this command: it has no %s", dir, strings.Join(markers, " or "))
 }
 
-// below reports whether the file at path lies below dir, at any depth.
+// below reports whether the file at path, or what it or a link beside it leads to,
+// lies below dir, at any depth.
 func below(path string, dir os.FileInfo) bool {
+	paths := []string{path}
+	folder := path
+	if st, err := os.Stat(path); err == nil && !st.IsDir() {
+		folder = filepath.Dir(path)
+	}
+	entries, _ := os.ReadDir(folder) // one that cannot be read gives no input
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 {
+			paths = append(paths, filepath.Join(folder, e.Name()))
+		}
+	}
+	return slices.ContainsFunc(paths, func(path string) bool {
+		target, err := filepath.EvalSymlinks(path)
+		return inside(path, dir) || err == nil && inside(target, dir)
+	})
+}
+
+// inside reports whether dir is one of the directories that path goes through.
+func inside(path string, dir os.FileInfo) bool {
 	path, err := filepath.Abs(path)
 	for err == nil && path != filepath.Dir(path) {
 		path = filepath.Dir(path)

@@ -4,7 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"npack/runtime/backend"
 	"npack/runtime/backend/backendtest"
+	"npack/ternary/ternarytest"
 )
 
 // Only a few processors have a set with wide linears. These tests give them to the
@@ -12,18 +14,54 @@ import (
 // of their own.
 
 func TestWide(t *testing.T) {
-	backendtest.Run(t, Backend{Kernel: withWide(t)})
+	backendtest.Run(t, Backend{Kernel: withWide(t, "")})
+}
+
+// Passes over 4 and 5 columns read planes in place, though wide linears take the others.
+func TestWideZeroCopy(t *testing.T) {
+	b := inPlaceBackend
+	b.Kernel = withWide(t, b.Kernel)
+	for _, c := range backendtest.Cases(true) {
+		m := ternarytest.Model(c.Spec)
+		ids := backendtest.Text(&m.Config, 1)[:30]
+		want := backendtest.Reference(t, m, c.Options, ids)
+		in, err := b.Load(t.Context(), m, c.Options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		for _, n := range []int{3, 4, 5, 6} {
+			seq, err := in.NewSequence(len(ids))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer seq.Close()
+			for i := 0; i < len(ids); i += n {
+				run := backend.Run{Seq: seq, Tokens: ids[i:min(i+n, len(ids))]}
+				for j := range run.Tokens {
+					run.Want = append(run.Want, j)
+				}
+				run.Logits = make([]float32, len(run.Want)*m.Vocab)
+				if err := in.Forward(t.Context(), []backend.Run{run}); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(run.Logits, want[i*m.Vocab:][:len(run.Logits)]) {
+					t.Errorf("%s: in passes over %d columns the logits from column %d on differ", c.Name, n, i)
+				}
+			}
+		}
+	}
 }
 
 func TestWidePlan(t *testing.T) {
-	withWide(t)
+	withWide(t, "")
 	TestPlan(t)
 }
 
 // withWide has a set's linears replaced in passes over 4 columns and more, until
-// the test ends, and returns its name.
-func withWide(t *testing.T) string {
-	k, err := choose("")
+// the test ends, and returns its name; "" is the best.
+func withWide(t *testing.T, name string) string {
+	k, err := choose(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,6 +87,11 @@ func withWide(t *testing.T) string {
 		}
 		wide.scratch = func(columns int) int { return 1000 + l.scratch(columns) }
 		l.wide, l.wideFrom = &wide, 4
+		if l.inPlace != nil {
+			placed := *l.inPlace
+			placed.direct = 5
+			l.inPlace = &placed
+		}
 		k.linear[p] = &l
 	}
 	return k.name
